@@ -10,7 +10,7 @@ import keras
 import numpy as np
 
 from keras_diet.data.columns import arrays
-from keras_diet.data.epoch_dataset import EpochDataset, reading_options
+from keras_diet.data.epoch_dataset import EpochDataset
 from keras_diet.data.sources import OnePass
 
 
@@ -85,7 +85,7 @@ class Steps(keras.utils.PyDataset):
     """
 
     def __init__(self, data: EpochDataset, num_steps: int | None = None) -> None:
-        super().__init__(**reading_options(data))
+        super().__init__()
         self.data = data
         number = num_steps or data.num_batches
         if number is None:

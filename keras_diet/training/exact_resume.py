@@ -24,14 +24,13 @@ from keras_diet.training.checkpoint import (
     restore_values,
     values_of,
 )
-from keras_diet.training.processes import Processes
 from keras_diet.training.random_states import (
     random_states,
     restore_random_states,
     seed_of_script,
     seeded,
 )
-from keras_diet.training.trainers import whole_batches
+from keras_diet.training.trainers import Processes, whole_batches
 
 # Number of differences that an error names. Another model has many.
 _SHOWN = 4

@@ -5,6 +5,7 @@
 
 import inspect
 
+import keras
 import keras_hub
 import numpy as np
 import pytest
@@ -66,6 +67,17 @@ def test_a_file_of_adapters_says_which_layers_have_them(backbone, tmp_path):
     backbone.save_lora_weights(tmp_path / "task.lora.h5")
     loaded = keras_hub.models.Backbone.from_preset(str(tmp_path / "preset"))
     loaded.load_lora_weights(tmp_path / "task.lora.h5")
+
+
+@pytest.mark.any_backend("tensorflow")
+@pytest.mark.xfail(raises=AssertionError, reason="Keras's Adam squares parts of a sum")
+def test_adam_gets_the_sum_of_a_row_that_occurs_twice():
+    """Keras 3.15 finds 0.8586. `tests/training/test_repeated_rows.py` has our values."""
+    table = keras.layers.Embedding(4, 1, embeddings_initializer="ones")
+    model = keras.Sequential([keras.Input((3,), dtype="int32"), table])
+    model.compile(keras.optimizers.Adam(0.1), lambda y, rows: keras.ops.sum(rows))
+    model.train_on_batch(np.array([[1, 1, 2]]), np.zeros((1, 3, 1)))
+    assert_close(model.get_weights()[0][:, 0], np.array([1, 0.9, 0.9, 1]))
 
 
 @pytest.mark.xfail(raises=AssertionError, reason="tensorflow-onnx pull request 2463")

@@ -178,32 +178,6 @@ def test_equals_sentence_transformers(rng):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("name", ["pairs", "cosent"])
-@pytest.mark.parametrize("weights", [None, (0.5, 3.0)])
-def test_matryoshka_equals_sentence_transformers(name, weights, rng):
-    import torch
-    from sentence_transformers.sentence_transformer import losses
-
-    class Stub(torch.nn.Module):
-        """A model whose features are embeddings."""
-
-        def get_embedding_dimension(self):
-            return 7
-
-        def forward(self, features):
-            return {"sentence_embedding": features["values"].clone()}
-
-    theirs = {"pairs": losses.MultipleNegativesRankingLoss, "cosent": losses.CoSENTLoss}[name]
-    model, labels = Stub(), np.arange(10).reshape(5, 2) if name == "pairs" else SCORES
-    embeddings = embeddings_of(labels, rng)
-    features = [{"values": torch.tensor(part)} for part in embeddings.swapaxes(0, 1)]
-    matryoshka = losses.MatryoshkaLoss(model, theirs(model, 3.0), [7, 3], weights)
-    expected = matryoshka(features, torch.tensor(labels))
-    loss = MatryoshkaLoss(LOSSES[name][0], (7, 3), weights)
-    assert_close(loss(labels, embeddings), expected, 1e-6)
-
-
-@pytest.mark.any_backend
 @pytest.mark.parametrize("name", ["symmetric", "cosine", "cosent", "matryoshka"])
 def test_config(name):
     loss = LOSSES[name][0]

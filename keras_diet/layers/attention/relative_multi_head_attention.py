@@ -143,7 +143,7 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         """Return the vectors of all distances `j - i`, the smallest distance first."""
         distances = distances_of_pairs(query_length, key_length, start_index)
         indices = ops.clip(distances, -self.max_distance, self.max_distance) + self.max_distance
-        return ops.take(embedding, indices, axis=0)
+        return _backend.take_rows(embedding, indices)
 
 
 def scores_of_distances(

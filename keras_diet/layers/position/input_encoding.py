@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_diet import validation
+from keras_diet import _backend, validation
 from keras_diet.layers.configuration import deserialized, with_arguments
 from keras_diet.layers.initializers import bert_initializer, embedding_initializer, fresh
 from keras_diet.layers.position.learned_positions import LearnedPositions
@@ -132,7 +132,10 @@ class InputEncoding(keras.layers.Layer):
             else:
                 validation.shape_of_ids("segment_ids", segment_ids, inputs.shape[:2])
             validation.segment_ids_within(segment_ids, self.num_segments)
-            x = x + self.segment_embedding(segment_ids)
+            # Each row once, because a row that the layer returns twice has a wrong step of Adam on
+            # TensorFlow.
+            rows = self.segment_embedding(_backend.arange(self.num_segments))
+            x = x + _backend.take_rows(rows, ops.cast(segment_ids, "int32"))
         return x
 
     def _positions(self, inputs, start_index, positions):

@@ -44,7 +44,7 @@ class LearnedPositions(keras.layers.Layer):
         if positions is None:
             # PyTorch records this step. It cannot record a slice at a tensor.
             positions = start_index + _backend.arange(length)
-        return ops.take(embeddings, positions, axis=0)
+        return _backend.take_rows(embeddings, positions)
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""

@@ -31,10 +31,11 @@ class DietBertMaskedLMPreprocessor(DietBertPreprocessor, MaskedLMPreprocessor):
     This is `keras_hub.models.BertMaskedLMPreprocessor` for DietBert models. The input is
     `[CLS]`, then the tokens of each text followed by `[SEP]`, then padding. Some tokens are
     selected, by the rule of `keras_diet.pretraining.mask_tokens`. A selected token is replaced by
-    `[MASK]` or by a random token, or is kept. Each epoch of `fit` has new masks, which depend on
-    the seed, the epoch and the index of the batch. Validation has the same masks each time, with
-    the same batch size. To pretrain on documents, use `keras_diet.pretraining`, which packs full
-    sentences without padding.
+    `[MASK]` or by a random token, or is kept. Special tokens are never selected, also those that
+    were added to the tokenizer, such as markers of entities. Each epoch of `fit` has new masks,
+    which depend on the seed, the epoch and the index of the batch. Validation has the same masks
+    each time, with the same batch size. To pretrain on documents, use `keras_diet.pretraining`,
+    which packs full sentences without padding.
 
     Args:
         tokenizer: A `keras_diet.models.DietBertTokenizer`, `DietBertSentencePieceTokenizer` or

@@ -115,6 +115,11 @@ class DietBertTokenizer(FastTokenizer, WordPieceTokenizer):
         tokens |= {"start": tokens["cls"], "end": tokens["sep"]}
         return {name: token if self.vocabulary else None for name, token in tokens.items()}
 
+    def other_special_tokens(self) -> list[str]:
+        """Return the `special_tokens` of the constructor that the vocabulary has."""
+        of_user = WordPieceTokenizer.get_config(self)["special_tokens"] or ()
+        return [token for token in of_user if token in (self.vocabulary or ())]
+
     def tokenize(self, inputs: Any) -> Any:
         """Return the tokens of texts, as `keras_hub.tokenizers.WordPieceTokenizer.tokenize`."""
         if not self.split:
@@ -143,8 +148,7 @@ class DietBertTokenizer(FastTokenizer, WordPieceTokenizer):
             )
             tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
             if self.special_tokens_in_strings:
-                of_user = self.get_config()["special_tokens"] or ()
-                kept = [*self.special_tokens, self.oov_token, *of_user]
+                kept = [*self.special_tokens, self.oov_token]
                 # A token outside the vocabulary would get an id of its own.
                 tokenizer.add_special_tokens([token for token in kept if token in ids])
             self._fast_tokenizer = tokenizer

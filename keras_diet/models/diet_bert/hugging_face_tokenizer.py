@@ -170,6 +170,13 @@ class HuggingFaceTokenizer(FastTokenizer):
         # Preprocessors of all model families use the names "start" and "end".
         return {**tokens, "start": tokens["cls"], "end": tokens["sep"]}
 
+    def other_special_tokens(self) -> list[str]:
+        """Return the added tokens that are special, in the order of their ids."""
+        if self._fast_tokenizer is None:
+            return []
+        added = self._fast_tokenizer.get_added_tokens_decoder().values()
+        return [token.content for token in added if token.special]
+
     def fast_tokenizer(self) -> tokenizers.Tokenizer:
         """Return the tokenizer of the `tokenizers` package.
 

@@ -14,7 +14,7 @@ from keras_diet.data.columns import (
     map_columns,
     split,
 )
-from keras_diet.data.epoch_dataset import EpochDataset
+from keras_diet.data.epoch_dataset import EpochDataset, warn_of_workers
 from keras_diet.data.for_keras import for_keras
 from keras_diet.data.sources import packed, source_of
 from keras_diet.models.hub.classes import (
@@ -32,6 +32,7 @@ from keras_diet.models.hub.preprocessor import (
     HubPreprocessor,
     check_preprocessor_fits,
 )
+from keras_diet.models.hub.repairs import sum_repeated_rows
 from keras_diet.models.hub.texts import holds_text
 from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
 from keras_diet.training.trainers import (
@@ -213,6 +214,8 @@ class DataMethods(InferenceMethods):
         if self.preprocessor is None and is_rows:
             return self.checked_ids(x, y, sample_weight)
         if self.preprocessor is None or isinstance(x, EpochDataset):
+            if isinstance(x, keras.utils.PyDataset):
+                warn_of_workers(x)
             return x, y, sample_weight
         data = self.as_dataset(x, y, sample_weight, batch_size, **arguments)
         return for_keras(data), None, None
@@ -260,6 +263,8 @@ class DataMethods(InferenceMethods):
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Set the optimizer, the loss and so on, as `keras.Model.compile`."""
         super().compile(*args, **kwargs)
+        if self.optimizer is not None:
+            sum_repeated_rows(self.optimizer)
         self.forget_steps()
 
     def forget_steps(self) -> None:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Self
 import keras
 
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
-from keras_diet.models.hub.presets import whole_preset
+from keras_diet.models.hub.presets import finish_replacing, whole_preset
 from keras_diet.models.hub.repairs import add_erfc_to_tf2onnx
 
 if TYPE_CHECKING:
@@ -20,7 +20,8 @@ else:
 class ModelFiles(Model):
     """A mixin for backbones and tasks, which have one dictionary of inputs.
 
-    A preset appears whole or not at all. `export` works with a path only.
+    A preset appears whole or not at all, also if the process is killed. `export` works with a path
+    only.
     """
 
     def save_to_preset(
@@ -51,6 +52,7 @@ class ModelFiles(Model):
                 if that is mixed, and to Keras's global policy otherwise. Quantized layers stay
                 quantized. `trainable` holds for all layers.
         """
+        finish_replacing(preset)
         model = super().from_preset(os.fspath(preset), load_weights=load_weights, **kwargs)
         if "trainable" in kwargs:
             # Files list the layers that differ from the saved flag, not from this one.

@@ -11,6 +11,7 @@ from keras_diet import validation
 from keras_diet.data.columns import host_column, map_columns, number_of_rows
 from keras_diet.layers.configuration import constructor_arguments, with_arguments
 from keras_diet.models.hub.classes import numbers_of
+from keras_diet.models.hub.presets import finish_replacing
 from keras_diet.models.hub.texts import in_graph, is_one_text, is_pair, texts_of
 from keras_diet.models.hub.token_rows import pack_documents, pack_segments, template_of
 from keras_diet.training.trainers import divides_rows
@@ -243,6 +244,7 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
         Raises:
             ValueError: If files are missing or damaged.
         """
+        finish_replacing(preset)
         return super().from_preset(os.fspath(preset), **kwargs)
 
     @classmethod
