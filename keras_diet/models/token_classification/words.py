@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from keras_diet.models.hub.texts import is_unicode
-from keras_diet.models.hub.token_rows import Template, mask_of_rows, padded
+from keras_diet.models.hub.token_rows import Template, inputs_of
 
 # The tokens of a word.
 Pieces = Sequence[int]
@@ -81,12 +81,7 @@ def pack_words(
     limit = length - len(end)
     rows = [[*[*start, *tokens][:limit], *end] for tokens in chains]
     firsts = (np.cumsum([len(start), *map(len, words)])[:-1] for words in sentences)
-    token_ids = padded(rows, [length], pad)
-    inputs = {
-        "token_ids": token_ids,
-        "segment_ids": np.zeros_like(token_ids),
-        "padding_mask": mask_of_rows(rows, length),
-    }
+    inputs = inputs_of(rows, [[0] * len(row) for row in rows], [length], pad)
     return inputs, [of_words[of_words < limit] for of_words in firsts]
 
 
