@@ -12,7 +12,13 @@ from tests.helpers import to_numpy
 from tests.models.hub.toy import ToyBackbone, ToyTask, toy_inputs, toy_labels
 from tests.models.tasks import tiny_preprocessor, tiny_task
 from tests.models.test_data import Column, Series
-from tests.models.tiny import TEXTS, random_inputs, randomize_weights, tiny_backbone
+from tests.models.tiny import (
+    TEXTS,
+    random_inputs,
+    random_masked_inputs,
+    randomize_weights,
+    tiny_backbone,
+)
 
 pytestmark = pytest.mark.any_backend
 losses = keras.losses
@@ -175,6 +181,7 @@ DENSE = with_loss(losses.CategoricalCrossentropy(from_logits=True))
 NAMED = with_loss("sparse_categorical_crossentropy")
 FUNCTION = with_loss(losses.sparse_categorical_crossentropy)
 IN_RANGE = [6, 2, 0, 3, 1]
+ONE_HOT = r"one for each output.*y.shape={}. Pass `y.argmax.*CategoricalCrossentropy.*logits={}"
 # A model, labels and a message, and perhaps weights.
 WRONG = {
     "too large": (of_seven, [6, 7, 0, 1, 2], r"\[0, 7\).*from 0 to 7"),
@@ -183,6 +190,8 @@ WRONG = {
     "not ignored": (IGNORING, [-1, -2, 0, 1, 2], "from -2 to 2"),
     "text": (of_seven, LABELS, "`y` must be numbers.*`class_names`"),
     "classes of a dense loss": (DENSE, IN_RANGE, r"\(None, 7\).*shape=\(5,\).*need a sparse loss"),
+    "one-hot rows": (of_seven, np.eye(7)[IN_RANGE], ONE_HOT.format(r"\(5, 7\)", True)),
+    "one-hot rows of probabilities": (NAMED, np.eye(7)[IN_RANGE], ONE_HOT.format(r".*", False)),
     "broadcast": (regression, np.ones((5, 3)), r"y.shape=\(5, 3\)"),
     "NaN": (regression, [1, 2, np.nan, 0, 0], "nan in row 2"),
     "unknown name": (classifier, [*LABELS[:3], "Bad", "bad"], "'Bad' in row 3. The names are"),
@@ -207,6 +216,15 @@ def test_refused_labels(case):
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_refused_one_hot_rows_of_tokens(rng):
+    inputs, labels, weights = random_masked_inputs(rng)
+    model = tiny_task("masked_lm", with_preprocessor=False)
+    with pytest.raises(ValueError, match=ONE_HOT.format(r"\(2, 5, 31\)", True)):
+        model.fit(inputs, np.eye(31)[labels], sample_weight=weights)
+    with pytest.raises(ValueError, match=r"one value for each word, and no one-hot.*\[0, 1\]"):
+        tiny_task("token_classifier").fit([["the", "fox"]], [[[1, 0], [0, 1]]])
 
 
 def test_labels_that_are_accepted():

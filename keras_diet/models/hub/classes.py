@@ -128,13 +128,22 @@ def checked_labels(
         ValueError: If names are unknown, if labels are NaN or outside the classes, or if the loss
             would broadcast them.
     """
-    is_sparse, ignore_class = sparse_loss(loss)
+    is_sparse, ignore_class, from_logits = sparse_loss(loss)
     if classes is not None:
         y = labels_of_names(y, classes, as_ids=is_sparse or not is_of_keras(loss))
     y = numbers_of(y, "y")
     if not is_of_keras(loss):
         # A custom loss may take other labels, and mark missing ones by NaN.
         return y
+    if is_sparse and output_shape is not None and y.ndim == len(output_shape):
+        if y.shape[-1] != 1:
+            raise ValueError(
+                f"Labels `y` of a sparse loss must be integers, one for each output. Received: "
+                f"y.shape={y.shape}. Pass `y.argmax(-1)`, or compile the loss of one-hot labels, "
+                f"`keras.losses.CategoricalCrossentropy(from_logits={from_logits})`."
+            )
+        # A compiled step of TensorFlow takes labels of one rank.
+        y = y[..., 0]
     if is_sparse and classes is not None:
         labels = y if ignore_class is None else y[y != ignore_class]
         if labels.size and not _arrays.are_integers_below(labels, classes.number):
@@ -186,7 +195,7 @@ def checked_weights(sample_weight: Any, output_shape: tuple[int | None, ...] | N
             f"`sample_weight` must have one weight for each label, {num_axes} axes. Received: "
             f"shape={weights.shape}"
         )
-    return weights
+    return weights[..., 0] if is_column else weights
 
 
 # === Weights of classes ===

@@ -212,7 +212,9 @@ class DataMethods(InferenceMethods):
             self._check_has_labels(y)
         if self.preprocessor is None and is_rows:
             return self.checked_ids(x, y, sample_weight)
-        if self.preprocessor is None or isinstance(x, EpochDataset):
+        if isinstance(x, EpochDataset):
+            return for_keras(x), y, sample_weight
+        if self.preprocessor is None:
             return x, y, sample_weight
         data = self.as_dataset(x, y, sample_weight, batch_size, **arguments)
         return for_keras(data), None, None

@@ -52,10 +52,12 @@ def check_one_per_word(name: str, values: Any, sentences: list[list[str]]) -> No
     for row, (of_words, words) in enumerate(zip(values, sentences, strict=True)):
         is_complete = isinstance(of_words, list) and len(of_words) == len(words)
         # NaN differs from itself.
-        if not is_complete or any(value is None or value != value for value in of_words):
+        if not is_complete or any(
+            value is None or isinstance(value, list) or value != value for value in of_words
+        ):
             raise ValueError(
-                f"`{name}` must hold a list for each sentence, with one value for each word. "
-                f"Received: {of_words!r:.70} for {len(words)} words in row {row}."
+                f"`{name}` must hold a list for each sentence, with one value for each word, and "
+                f"no one-hot rows. Received: {of_words!r:.70} for {len(words)} words in row {row}."
             )
 
 
