@@ -8,10 +8,11 @@ import numpy as np
 import pytest
 
 from keras_diet.models import DietBertTextClassifier
+from keras_diet.training import ExactResume
 from tests.helpers import to_numpy
 from tests.models.hub.toy import ToyBackbone, ToyTask, toy_inputs, toy_labels
 from tests.models.tasks import tiny_preprocessor, tiny_task
-from tests.models.test_data import Column, Series
+from tests.models.test_data import Column, PyDataset, Series
 from tests.models.tiny import (
     TEXTS,
     random_inputs,
@@ -273,6 +274,56 @@ def test_class_weights_have_names_or_indices():
     assert by_name != pytest.approx(without)
 
 
+# The classes 2, 0, 1, 0, 2 and 2 have 3, 2 and 1 of 6 examples.
+SIX = ([*TEXTS, TEXTS[0]], [*LABELS, "bad"])
+BALANCED = {0: 1.0, 1: 2.0, 2: 2 / 3}
+CLASS_WEIGHTS = {
+    "list": ([0.5, 1.0, 3.0], {0: 0.5, 2: 3.0}),
+    "array": (np.array([0.5, 1.0, 3.0]), {0: 0.5, 2: 3.0}),
+    "column of pandas": (Series([0.5, 1.0, 3.0]), {0: 0.5, 2: 3.0}),
+    "balanced": ("balanced", BALANCED),
+}
+
+
+@pytest.mark.parametrize("weights, expected", CLASS_WEIGHTS.values(), ids=list(CLASS_WEIGHTS))
+@pytest.mark.parametrize("method", ["fit", "train_on_batch"])
+def test_class_weights_may_be_a_list_or_computed(named, weights, expected, method):
+    named.compile(keras.optimizers.SGD(0.0))
+    one, other = (getattr(named, method)(*SIX, class_weight=each) for each in (weights, expected))
+    if method == "fit":
+        one, other = one.history["loss"], other.history["loss"]
+    assert one == pytest.approx(other)
+    assert named.class_weight_of(weights, SIX[1]) == pytest.approx({1: 1.0} | expected)
+
+
+BALANCED_LABELS = {
+    "names": SIX[1],
+    "integers": [2, 0, 1, 0, 2, 2],
+    "column": np.array([2, 0, 1, 0, 2, 2])[:, None],
+    "one-hot rows": np.eye(3)[[2, 0, 1, 0, 2, 2]],
+}
+
+
+@pytest.mark.parametrize("y", BALANCED_LABELS.values(), ids=list(BALANCED_LABELS))
+def test_balanced_weights_count_labels_of_each_form(named, y):
+    assert named.class_weight_of("balanced", y) == pytest.approx(BALANCED)
+
+
+def test_balanced_weights_are_of_the_examples_that_train(named, tmp_path):
+    """Those that are held out for validation do not count, and a missing class neither."""
+    named.compile(keras.optimizers.SGD(0.0))
+    texts, labels = SIX
+    split = {"validation_split": 0.5, "verbose": 0}
+    found = [
+        named.fit(texts, labels, class_weight="balanced", **split),
+        ExactResume(tmp_path, 5).fit(named, texts, labels, class_weight="balanced", **split),
+        named.fit(texts, labels, class_weight=[1.0, 1.0, 1.0], **split),
+    ]
+    losses = [history.history["loss"][0] for history in found]
+    assert losses[0] == pytest.approx(losses[1]) == pytest.approx(losses[2])
+    assert named.class_weight_of("balanced", labels[:1] + labels[4:]) == {0: 1, 1: 1, 2: 1}
+
+
 def test_one_output_has_weights_of_two_classes():
     model = classifier(None, num_classes=1, activation="sigmoid")
     model.compile(keras.optimizers.SGD(0.0), losses.BinaryCrossentropy())
@@ -283,10 +334,27 @@ def test_one_output_has_weights_of_two_classes():
     assert by_class["loss"] == pytest.approx(by_row["loss"])
 
 
-@pytest.mark.parametrize("weights", [{"Bad": 2.0}, {3: 1.0}, {-1: 1.0}])
-def test_refused_class_weights(named, weights):
-    with pytest.raises(ValueError, match=r"`class_weight` must be.*with one class each"):
+EACH = "with one class each"
+REFUSED_WEIGHTS = [
+    ({"Bad": 2.0}, EACH),
+    ({3: 1.0}, EACH),
+    ({-1: 1.0}, EACH),
+    ([1.0, 2.0], r"each of 3 classes. Received: class_weight=\[1.0, 2.0\]"),
+    ("balance", "or 'balanced' for labels .*class_weight='balance'"),
+]
+
+
+@pytest.mark.parametrize("weights, message", REFUSED_WEIGHTS)
+def test_refused_class_weights(named, weights, message):
+    with pytest.raises(ValueError, match=f"`class_weight` must .*{message}"):
         named.fit(TEXTS, LABELS, class_weight=weights)
+
+
+def test_refused_balanced_weights(named, topics):
+    with pytest.raises(ValueError, match=r"'balanced' for labels .*y=NoneType"):
+        named.fit(PyDataset([(TEXTS, LABELS)]), class_weight="balanced")
+    with pytest.raises(ValueError, match=EACH):
+        topics.fit(TEXTS, SETS, class_weight="balanced")
 
 
 # === Losses ===

@@ -201,25 +201,39 @@ def checked_weights(sample_weight: Any, output_shape: tuple[int | None, ...] | N
 # === Weights of classes ===
 
 
-def checked_class_weight(class_weight: Any, classes: Any) -> dict[int, float] | None:
+def checked_class_weight(class_weight: Any, classes: Any, y: Any) -> dict[int, float] | None:
     """Return a dictionary with the weight of each class, by its index.
 
     Classes that are left out get the weight 1. On TensorFlow, Keras fails without the last one. It
     ignores names, and classes that do not exist.
 
     Args:
-        class_weight: Dictionary from classes to weights, or `None`. A class is an integer, or one
-            of the names.
+        class_weight: Dictionary from classes to weights, an array or a list with a weight for each
+            class, `"balanced"`, or `None`. A class is an integer, or one of the names.
         classes: `Classes` of the output. Anything else, in models without classes or with several
             outputs, accepts all keys.
+        y: The labels, or `None` if a dataset has them.
 
     Raises:
-        ValueError: If a key is not a class, or if examples do not have one class each.
+        ValueError: If there is not one weight for each class, if a key is not a class, if examples
+            do not have one class each, or if `"balanced"` has no labels to count.
     """
-    if class_weight is None or not isinstance(classes, Classes):
-        return class_weight
+    if class_weight is None:
+        return None
+    weights = class_weight
+    if isinstance(weights, str):
+        weights = _balanced(weights, classes, y)
+    elif not hasattr(weights, "items"):
+        weights = dict(enumerate(host_column(weights)))
+        if isinstance(classes, Classes) and len(weights) != max(classes.number, 2):
+            raise ValueError(
+                f"`class_weight` must have a weight for each of {max(classes.number, 2)} classes. "
+                f"Received: class_weight={class_weight!r}. To leave out classes, pass a dictionary."
+            )
+    if not isinstance(classes, Classes):
+        return weights
     names = {name: i for i, name in enumerate(classes.names or ())}
-    weights = {names.get(label, label): float(w) for label, w in class_weight.items()}
+    weights = {names.get(label, label): float(w) for label, w in weights.items()}
     # One output may have two classes, 0 and 1.
     all_classes = range(max(classes.number, 2))
     if not classes.one_per_example or not set(weights) <= set(all_classes):
@@ -228,3 +242,20 @@ def checked_class_weight(class_weight: Any, classes: Any) -> dict[int, float] | 
             f"class each. Received: class_weight={class_weight!r}"
         )
     return {label: weights.get(label, 1.0) for label in all_classes}
+
+
+def _balanced(class_weight, classes, y):
+    """Return the weights of scikit-learn, `n / (number of classes in y * n of the class)`."""
+    has_labels = isinstance(classes, Classes) and y is not None
+    if class_weight != "balanced" or not has_labels:
+        raise ValueError(
+            "`class_weight` must be a dictionary from classes to weights, a list with a weight for "
+            "each class, or 'balanced' for labels `y` in a list or an array. Received: "
+            f"class_weight={class_weight!r}, y={type(y).__name__}"
+        )
+    labels = numbers_of(labels_of_names(y, classes), "y")
+    if labels.ndim > 1:
+        # A column, or one-hot rows.
+        labels = labels.argmax(-1) if labels.shape[-1] > 1 else labels[..., 0]
+    found, counts = np.unique(labels, return_counts=True)
+    return dict(zip(found.tolist(), counts.sum() / (len(found) * counts), strict=True))
