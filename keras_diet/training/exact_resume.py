@@ -132,7 +132,7 @@ class ExactResume:
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = split((x, y, sample_weight), validation_split)
         if hasattr(model, "class_weight_of"):
-            class_weight = model.class_weight_of(class_weight)
+            class_weight = model.class_weight_of(class_weight, y)
         _check_can_resume(x)
         order = {"batch_size": batch_size, "shuffle": bool(shuffle), "steps": steps_per_epoch}
         data = _batches(model, x, y, sample_weight, order)

@@ -540,6 +540,10 @@ REFUSED = {
         lambda m: tiny_preprocessor("classifier", sequence_length=2)(TEXTS),
         "at least 3, for the special tokens of 1 segments.*sequence_length=2",
     ),
+    "too short for a word": (
+        lambda m: tiny_preprocessor("token_classifier", sequence_length=2)([["fox"]]),
+        "at least 3, for the special tokens of 1 segments.*sequence_length=2",
+    ),
     "more segments than tokens": (
         lambda m: tiny_preprocessor("classifier", sequence_length=4)((TEXTS,) * 3),
         "at least 5, for the special tokens of 3 segments.*sequence_length=4",

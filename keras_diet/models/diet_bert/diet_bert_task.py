@@ -41,8 +41,6 @@ class DietBertPreprocessor(HubPreprocessor):
 
     backbone_cls = DietBertBackbone
     tokenizer_cls = DietBertTokenizer
-    # `[CLS]`, a token and `[SEP]`.
-    shortest_sequence = 3
 
     def build(self, input_shape: Any) -> None:
         """Give the template of the tokenizer to KerasHub's packer, which packs in a graph."""
@@ -55,11 +53,15 @@ class DietBertPreprocessor(HubPreprocessor):
     def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Return what KerasHub's preprocessor returns in a graph, with masks and segments as here.
 
-        KerasHub makes no padding mask for embedders, and always numbers the segments.
+        KerasHub masks padding tokens inside of a text too, and always numbers the segments.
         """
+        import tensorflow as tf
+
         outputs = super().call(x, y=y, sample_weight=sample_weight)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(outputs)
-        x = {"padding_mask": x["token_ids"] != self.tokenizer.pad_token_id, **x}
+        # From the end on, there is padding until the first token.
+        is_token = tf.cast(x["token_ids"] != self.tokenizer.pad_token_id, "int32")
+        x = {**x, "padding_mask": tf.cumsum(is_token, axis=-1, reverse=True) > 0}
         x["segment_ids"] *= int(template_of(self.tokenizer).numbers_segments)
         return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
