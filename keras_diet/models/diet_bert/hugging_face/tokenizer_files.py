@@ -164,13 +164,15 @@ _T5 = _TokenizerClass(
     pair="$A {eos} $B {eos}",
     extra=lambda config: [f"<extra_id_{i}>" for i in range(config.get("extra_ids", 100))],
 )
-# `None` takes `tokenizer.json` as it is.
+_AS_IT_IS = _TokenizerClass(
+    "", lambda file, *_: tokenizers.Tokenizer.from_str(json.dumps(file)), {}
+)
 _CLASSES = {
     **dict.fromkeys(("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"), _BERT),
     **dict.fromkeys(("RobertaTokenizer", "BartTokenizer"), _ROBERTA),
     **{"MPNetTokenizer": _MPNET, "XLMRobertaTokenizer": _XLM_ROBERTA},
     **{"CamembertTokenizer": _CAMEMBERT, "T5Tokenizer": _T5},
-    **dict.fromkeys(("TokenizersBackend", "PreTrainedTokenizer")),
+    **dict.fromkeys(("TokenizersBackend", "PreTrainedTokenizer"), _AS_IT_IS),
 }
 # The classes of models whose files name none.
 _OF_TYPES = {
@@ -183,8 +185,8 @@ _OF_TYPES = {
 }
 
 
-def _class_of(folder: Folder, config: Config) -> _TokenizerClass | None:
-    """Return the class with which `transformers` reads a folder, or `None` for `tokenizer.json`."""
+def _class_of(folder: Folder, config: Config) -> _TokenizerClass:
+    """Return the class with which `transformers` reads a folder."""
     model = optional_json(folder, "config.json")
     model_type = model.get("model_type", "")
     default = _OF_TYPES.get(model_type, "TokenizersBackend")
@@ -218,7 +220,8 @@ def read_tokenizer_files(folder: Folder) -> TokenizerFiles:
     if not file:
         lines = (Path(folder) / VOCABULARY).read_text(encoding="utf-8").removesuffix("\n")
         vocabulary = {token: i for i, token in enumerate(lines.split("\n"))}
-        file, of_class = {"model": {"vocab": vocabulary}}, of_class or _BERT
+        file = {"model": {"vocab": vocabulary}}
+        of_class = _BERT if of_class is _AS_IT_IS else of_class
     if "added_tokens_decoder" not in config:
         # Otherwise, `transformers` does not read this file.
         config = {**config, **optional_json(folder, "special_tokens_map.json")}
@@ -228,27 +231,22 @@ def read_tokenizer_files(folder: Folder) -> TokenizerFiles:
             "`truncation_side` must be 'right', because preprocessors cut the end of a text. "
             f"Received: 'left' in {os.fspath(folder)!r}"
         )
-    flags = of_class.flags if of_class else {}
-    given, extra = _special_tokens(config, flags)
+    if of_class is _AS_IT_IS and file.get("padding"):
+        config = {"pad_token": file["padding"]["pad_token"], **config}
+    given, extra = _special_tokens(config, of_class)
     added = _added_tokens(folder, config, file, [*given.values(), *extra])
-    names = {role: token.content for role, token in given.items()}
-    if of_class is None:
-        tokenizer, defaults = tokenizers.Tokenizer.from_str(json.dumps(file)), {}
-        if file.get("padding"):
-            defaults = {"pad": file["padding"]["pad_token"]}
-        others = []
-    else:
-        defaults, others = of_class.names, [] if extra else of_class.extra(config)
-        settings = _settings(folder, of_class, config, file)
-        tokenizer = of_class.make(file, {**defaults, **names}, settings)
+    names = {**of_class.names, **{role: token.content for role, token in given.items()}}
+    tokenizer = of_class.make(file, names, _settings(folder, of_class, config, file))
     # `transformers` appends the tokens of a class that the vocabulary lacks. No model has them.
     known = tokenizer.get_vocab().keys() | {token.content for token in added}
-    names = {role: name for role, name in defaults.items() if name in known} | names
-    special = {role: _token(name, **flags.get(role, {})) for role, name in names.items()} | given
+    names = {role: name for role, name in names.items() if role in given or name in known}
+    special = {role: _token(name, **of_class.flags.get(role, {})) for role, name in names.items()}
+    special |= given
+    if not extra:
+        extra = [_token(name) for name in of_class.extra(config) if name in known]
     order = sorted(special, key=lambda role: (*_ROLES, role).index(role))
-    extra += [_token(name) for name in others if name in known]
     _add_tokens(tokenizer, added, [*(special[role] for role in order), *extra], names)
-    if of_class is not None:
+    if of_class is not _AS_IT_IS:
         tokenizer.post_processor = _template(folder, tokenizer, of_class, names)
     return TokenizerFiles(tokenizer, names, bool(config.get("split_special_tokens")))
 
@@ -262,7 +260,7 @@ def _token(value: Any, **flags: Any) -> AddedToken:
 
 
 def _special_tokens(
-    config: Config, flags: Mapping[str, Config]
+    config: Config, of_class: _TokenizerClass
 ) -> tuple[dict[str, AddedToken], list[AddedToken]]:
     """Return the special tokens that files name: by their roles, and without a role."""
     extra = config.get("extra_special_tokens") or config.get("additional_special_tokens") or []
@@ -274,6 +272,7 @@ def _special_tokens(
     if isinstance(extra, Mapping):
         named, extra = {**named, **extra}, []
     roles = {name.removesuffix("_token"): token for name, token in named.items()}
+    flags = of_class.flags
     given = {role: _token(token, **flags.get(role, {})) for role, token in roles.items()}
     return given, list(map(_token, extra))
 
@@ -324,7 +323,7 @@ _IN_FILE = {
 def _settings(folder: Folder, of_class: _TokenizerClass, config: Config, file: Config) -> Config:
     """Return the settings of a class of tokenizers."""
     kind = file["model"].get("type", of_class.model)
-    if kind != of_class.model:
+    if of_class is not _AS_IT_IS and kind != of_class.model:
         raise ValueError(
             f"The `tokenizer_class` of {os.fspath(folder)!r} needs a model of the type "
             f"{of_class.model!r}. Received: tokenizer_class={config.get('tokenizer_class')!r} in "
@@ -364,7 +363,8 @@ def _template(
     if of_class.model != "BPE":
         return template
     # It counts no spaces to the span of a word.
-    return processors.Sequence([processors.ByteLevel(), template])
+    trim = processors.ByteLevel(add_prefix_space=tokenizer.pre_tokenizer.add_prefix_space)
+    return processors.Sequence([trim, template])
 
 
 def read_words(folder: Folder) -> Config:
