@@ -31,18 +31,20 @@ from keras_diet.models import (
     DietBertTextEmbedder,
     DietBertTextEmbedderPreprocessor,
     DietBertTokenClassifierPreprocessor,
+    DietBertTokenizer,
     HuggingFaceTokenizer,
 )
 from tests.helpers import assert_close
 from tests.models.multilingual import TEXTS
 from tests.models.test_tokenizers import ANY_TEXT, AWKWARD_TEXTS, CHARACTERS, check_spans
-from tests.models.tiny import randomize_weights, tiny_backbone
+from tests.models.tiny import VOCABULARY, randomize_weights, tiny_backbone
 from tests.models.tiny_encoders import make
 
 pytestmark = pytest.mark.any_backend
 TRAINING = [*(text for texts in TEXTS.values() for text in texts), *CHARACTERS, "foxes 123 fine é"]
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 BERTS = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
+AT_INPUT = {"position_encoding": "input", "segment_encoding": "input"}
 A = ["the fox", "", "a quick brown fox jumped", "der Fuchs", "😀é  猫 the lazy dog ."]
 B = ["the dog sleeps .", "fox", "", "schläft over the lazy dog", "½ ﬁne"]
 
@@ -706,6 +708,43 @@ def test_refusals(call, message):
 # === Folders of tasks ===
 
 
+@every_kind
+def test_added_tokens_keep_their_flags(kind, tmp_path):
+    """A mask takes the space before it, also in files that we write."""
+    ours, _ = trained(kind)
+    more = [flags("<e1>", rstrip=True), flags("Fox", special=False, single_word=True)]
+    fast = tokenizers.Tokenizer.from_str(ours.fast_tokenizer().to_str())
+    fast.add_tokens([tokenizers.AddedToken(**each) for each in more])
+    ours = HuggingFaceTokenizer(fast)
+    backbone = tiny_backbone(num_layers=1, vocabulary_size=len(ours.get_vocabulary()), **AT_INPUT)
+    preprocessor = DietBertTextEmbedderPreprocessor(ours, sequence_length=11)
+    DietBertTextEmbedder(backbone, preprocessor).export_to_hugging_face(tmp_path, "bert")
+    written = json.loads((tmp_path / "tokenizer.json").read_text())["added_tokens"]
+    assert written == json.loads(fast.to_str())["added_tokens"]
+    assert any(token["lstrip"] for token in written) == (kind != "bert")
+    back, theirs = read(tmp_path)
+    assert ours(INSIDE) == back(INSIDE) == theirs(INSIDE, add_special_tokens=False)["input_ids"]
+    assert theirs.model_max_length == 11
+
+
+@pytest.mark.parametrize("in_strings", [False, True])
+def test_special_tokens_in_texts_are_written_as_they_are_read(in_strings, tmp_path):
+    """Texts of users cannot contain special tokens, unless the tokenizer says so."""
+    ours = DietBertTokenizer(VOCABULARY, special_tokens_in_strings=in_strings)
+    preprocessor = DietBertTextEmbedderPreprocessor(ours, sequence_length=11)
+    embedder = DietBertTextEmbedder(tiny_backbone(num_layers=1, **AT_INPUT), preprocessor)
+    write_over = {"special_tokens_map.json": {"cls_token": "fox"}, "added_tokens.json": {"the": 3}}
+    write(tmp_path, {**write_over, "sentence_roberta_config.json": {"max_seq_length": 5}})
+    embedder.export_to_hugging_face(tmp_path, "bert")
+    # Files of an older tokenizer would change the new one.
+    assert not [name for name in write_over if (tmp_path / name).exists()]
+    text = "the fox [SEP] the [MASK]"
+    ids = ours(text).tolist()
+    back, theirs = read(tmp_path)
+    assert back(text).tolist() == theirs(text, add_special_tokens=False)["input_ids"] == ids
+    assert (3 in ids) == in_strings
+
+
 @pytest.mark.parametrize("names", [{}, {"cls_token": "[CLS]", "sep_token": "[SEP]"}])
 def test_a_tokenizer_without_a_template_is_written_without_one(names, tmp_path):
     added = [token for token in ADDED if names or token["content"] not in ("[CLS]", "[SEP]")]
@@ -719,6 +758,106 @@ def test_a_tokenizer_without_a_template_is_written_without_one(names, tmp_path):
     assert np.array(packed).tolist() == [[5, 5, 5, 3, 3]]
 
 
+LENGTHS = [
+    # sentence-transformers 6 writes only the first one.
+    ({**in_config(model_max_length=19), "sentence_bert_config.json": {}}, 19),
+    ({**in_config(model_max_length=19), "sentence_bert_config.json": {"max_seq_length": 23}}, 23),
+    ({**in_config(model_max_length=19), "sentence_bert_config.json": {"a": 1}}, 19),
+    (
+        {
+            **in_config(model_max_length=None),
+            "sentence_roberta_config.json": {"max_seq_length": 17},
+        },
+        17,
+    ),
+    (
+        {
+            **in_config(model_max_length=19),
+            "sentence_distilbert_config.json": {"max_seq_length": 29},
+        },
+        29,
+    ),
+    (
+        {
+            **in_config(model_max_length=19),
+            "sentence_bert_config.json": {
+                "max_seq_length": 23,
+                "processor_kwargs": {"model_max_length": 31},
+            },
+        },
+        31,
+    ),
+    (in_config(model_max_length=int(1e30)), 40),
+    (in_config(model_max_length=None), 40),
+]
+
+
+@pytest.mark.parametrize("files, length", LENGTHS)
+def test_the_longest_text_is_that_of_sentence_transformers(files, length, tmp_path):
+    import sentence_transformers
+
+    theirs = modern_bert(TRAINING, 400)
+    theirs.save_pretrained(tmp_path)
+    make("bert", vocab_size=len(theirs), max_position_embeddings=40).save_pretrained(tmp_path)
+    modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    write(tmp_path, {"modules.json": {}})
+    (tmp_path / "modules.json").write_text(
+        json.dumps(
+            [
+                {
+                    "idx": i,
+                    "name": str(i),
+                    "path": path,
+                    "type": f"sentence_transformers.models.{m}",
+                }
+                for i, (m, path) in enumerate(modules)
+            ]
+        )
+    )
+    (tmp_path / "1_Pooling").mkdir()
+    write(
+        tmp_path,
+        {
+            "1_Pooling/config.json": {
+                "word_embedding_dimension": 24,
+                "pooling_mode_mean_tokens": True,
+            }
+        },
+    )
+    write(tmp_path, files)
+    reference = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu")
+    assert reference.max_seq_length == length
+    embedder = DietBertTextEmbedder.from_hugging_face(tmp_path)
+    texts = ["the fox", "the quick brown fox jumped over the lazy dogs " * 5]
+    assert_close(embedder.encode_text(texts, verbose=0), reference.encode(texts), 1e-5)
+    classifier = DietBertTextClassifier.from_hugging_face(tmp_path, num_classes=2)
+    for task in (embedder, classifier):
+        assert task.preprocessor.sequence_length == length
+        assert task.preprocessor.length_buckets == ((16, 32) if length > 32 else (16,))
+
+
+def test_the_longest_text_of_a_cross_encoder(tmp_path):
+    import sentence_transformers
+    import torch
+
+    theirs = modern_bert(TRAINING, 400)
+    theirs.save_pretrained(tmp_path / "a")
+    options = {"vocab_size": len(theirs), "max_position_embeddings": 40, "num_labels": 1}
+    make("bert", "ForSequenceClassification", **options).save_pretrained(tmp_path / "a")
+    reference = sentence_transformers.CrossEncoder(str(tmp_path / "a"), device="cpu", max_length=19)
+    reference.save_pretrained(str(tmp_path / "b"))
+    pairs = [("the fox", "a dog"), ("the quick brown fox " * 5, "the lazy dogs " * 5)]
+    expected = reference.predict(pairs, activation_fn=torch.nn.Identity())
+    classifier = DietBertTextClassifier.from_hugging_face(tmp_path / "b")
+    assert classifier.preprocessor.sequence_length == 19
+    found = classifier.predict(tuple(map(list, zip(*pairs, strict=True))), verbose=0)
+    assert_close(found[:, 0], expected, 1e-5)
+    # Windows of a question answerer have the default of their class, if it is shorter.
+    with pytest.warns(UserWarning, match="has no head for this task"):
+        answerer = DietBertQuestionAnswerer.from_hugging_face(tmp_path / "b")
+    assert (answerer.preprocessor.sequence_length, answerer.preprocessor.doc_stride) == (19, 6)
+
+
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_the_case_of_a_sentence_transformer(lowercase, tmp_path):
     import sentence_transformers
@@ -727,19 +866,13 @@ def test_the_case_of_a_sentence_transformer(lowercase, tmp_path):
     theirs.save_pretrained(tmp_path)
     make("bert", vocab_size=len(theirs), max_position_embeddings=40).save_pretrained(tmp_path)
     sentence_transformers.SentenceTransformer(str(tmp_path)).save_pretrained(str(tmp_path))
-    file = tmp_path / "sentence_bert_config.json"
-    settings = {"do_lower_case": lowercase, "max_seq_length": 32 + lowercase}
-    file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
+    write(tmp_path, {"sentence_bert_config.json": {"do_lower_case": lowercase}})
     reference = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu")
     texts = ["The FOX", "DER Fuchs sleeps [MASK] É"]
     expected = reference.tokenizer(texts, add_special_tokens=False)["input_ids"]
-    embedder = DietBertTextEmbedder.from_hugging_face(tmp_path)
-    assert embedder.preprocessor.tokenizer(texts) == expected
-    classifier = DietBertTextClassifier.from_hugging_face(tmp_path, num_classes=2)
-    for task in (embedder, classifier):
-        assert task.preprocessor.length_buckets == ((16, 32) if lowercase else (16,))
-    plain = theirs(texts, add_special_tokens=False)["input_ids"]
-    assert (plain == expected) is not lowercase
+    tokenizer = DietBertTextEmbedder.from_hugging_face(tmp_path).preprocessor.tokenizer
+    assert tokenizer(texts) == expected
+    assert (theirs(texts, add_special_tokens=False)["input_ids"] == expected) is not lowercase
 
 
 # === Real text ===

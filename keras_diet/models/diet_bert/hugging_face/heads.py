@@ -18,7 +18,7 @@ from keras_diet.models.diet_bert.hugging_face.checkpoint import (
     optional_json,
     read_json,
 )
-from keras_diet.models.diet_bert.hugging_face.weights import Part, parts_of_layer
+from keras_diet.models.diet_bert.hugging_face.weights import Part, check_tied, parts_of_layer
 from keras_diet.types import Config
 
 # Our names of the poolings of sentence-transformers.
@@ -124,6 +124,8 @@ def _of_masked_lm(checkpoint: Checkpoint, architecture: Architecture, has_head: 
     if not has_head:
         return {}
     architecture.check_values(_OF_MASKED_LM, checkpoint.config, checkpoint.source)
+    output = architecture.heads[MASKED_LM.kinds[0]]["bias"].removesuffix(".bias")
+    check_tied(checkpoint, architecture, f"{output}.weight", f"{output}.decoder.weight")
     arguments = architecture.backbone_arguments(checkpoint.config, checkpoint.source)
     return {
         "activation": architecture.masked_lm_activation or arguments["activation"],
