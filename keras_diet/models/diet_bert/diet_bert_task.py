@@ -17,7 +17,6 @@ from keras_diet.models.diet_bert.hugging_face.architectures import architecture_
 from keras_diet.models.diet_bert.hugging_face.checkpoint import (
     is_hugging_face_folder,
     read_checkpoint,
-    read_json,
 )
 from keras_diet.models.diet_bert.hugging_face.heads import (
     MASKED_LM,
@@ -25,9 +24,11 @@ from keras_diet.models.diet_bert.hugging_face.heads import (
     QUESTION_ANSWERER,
     Head,
     read_pooling,
+    read_sentence_settings,
 )
+from keras_diet.models.diet_bert.hugging_face.tokenizer_files import FILE
 from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
-from keras_diet.models.diet_bert.hugging_face_tokenizer import FILE, HuggingFaceTokenizer
+from keras_diet.models.diet_bert.hugging_face_tokenizer import HuggingFaceTokenizer
 from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.document_inputs import DocumentInputs
 from keras_diet.models.hub.preprocessor import HubPreprocessor
@@ -149,9 +150,11 @@ class DietBertTask(DocumentInputs, HubTask):
         Args:
             source: As in `DietBertBackbone.from_hugging_face`.
             preprocessor: As in the class. Defaults to `"auto"`: one with the tokenizer of a folder
-                that has a `tokenizer.json`, and `None` otherwise. Its `sequence_length` is that of
-                sentence-transformers, or the default of its class. It has the `length_buckets` 16,
-                32, 64, ...
+                that has a `tokenizer.json`, and `None` otherwise. Its `sequence_length` is the
+                longest text of sentence-transformers, or `model_max_length` in
+                `tokenizer_config.json`, or the longest sequence of the model. The windows of a
+                question answerer are not longer than the default of their class. It has the
+                `length_buckets` 16, 32, 64, ...
             **kwargs: Arguments of the class, such as `num_classes` or `pooling_mode`, which replace
                 those of the checkpoint, and arguments of `DietBertBackbone.from_hugging_face`.
 
@@ -228,16 +231,16 @@ class DietBertTask(DocumentInputs, HubTask):
         if not (is_hugging_face_folder(source) and (Path(source) / FILE).is_file()):
             return None
         tokenizer = HuggingFaceTokenizer.from_hugging_face(source)
-        preprocessor = cls.preprocessor_cls(tokenizer)
-        length = preprocessor.sequence_length
-        if (Path(source) / "sentence_bert_config.json").is_file():
-            settings = read_json(source, "sentence_bert_config.json")
-            length = settings.get("max_seq_length") or length
-            if settings.get("do_lower_case"):
-                fast = tokenizer.fast_tokenizer()
-                steps = (normalizers.Lowercase(), fast.normalizer)
-                fast.normalizer = normalizers.Sequence([each for each in steps if each is not None])
-        preprocessor.sequence_length = min(length, longest)
+        length, lowercase = read_sentence_settings(source, longest)
+        preprocessor = cls.preprocessor_cls(tokenizer, sequence_length=length)
+        if cls.trained_head is QUESTION_ANSWERER:
+            # Windows of long texts are shorter than the longest text.
+            default = cls.preprocessor_cls(tokenizer)
+            preprocessor = min(preprocessor, default, key=lambda each: each.sequence_length)
+        if lowercase:
+            fast = tokenizer.fast_tokenizer()
+            steps = (normalizers.Lowercase(), fast.normalizer)
+            fast.normalizer = normalizers.Sequence([each for each in steps if each is not None])
         lengths = (2**i for i in range(4, preprocessor.sequence_length.bit_length()))
         shorter = tuple(n for n in lengths if n < preprocessor.sequence_length)
         preprocessor.length_buckets = shorter or None

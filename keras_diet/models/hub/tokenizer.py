@@ -124,9 +124,11 @@ class FastTokenizer(HubTokenizer):
     """A `HubTokenizer` whose tokens the `tokenizers` package computes.
 
     A subclass implements `fast_tokenizer`. `padding_id` fills rows up to `sequence_length`.
+    `split_special_tokens` says whether special tokens in a text are ordinary words.
     """
 
     padding_id: Any = None
+    split_special_tokens: Any = False
 
     def fast_tokenizer(self) -> tokenizers.Tokenizer:
         """Return the tokenizer of the package."""
