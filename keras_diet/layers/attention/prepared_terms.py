@@ -20,7 +20,7 @@ from keras_diet.layers.attention.score_terms import (
     positions_in_documents,
     with_score_axes,
 )
-from keras_diet.layers.position.bias_layer import is_distance_only, scores_of
+from keras_diet.layers.position.position_bias import is_distance_only, scores_of
 from keras_diet.types import DType, Tensor
 
 # Finite, so that a query without any key has finite probabilities, and far below every score.
