@@ -60,8 +60,9 @@ def attend(
             scores = ops.add(scores, terms.bias)
         terms = terms.replace(bias=scores)
     if _backend.is_float16(query.dtype):
-        # Products of float16 reach infinity long before their softmax means anything.
-        query = ops.cast(query, "float32")
+        # Products of float16 reach infinity long before their softmax means anything. The keys get
+        # columns for features and padding, which need more than float16, too.
+        query, key = ops.cast(query, "float32"), ops.cast(key, "float32")
     plan = terms.plan
     if plan.batch_first and has_columns(terms):
         key, value = (repeat_rows(x, ops.shape(query)[0]) for x in (key, value))
