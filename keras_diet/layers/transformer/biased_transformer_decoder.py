@@ -172,10 +172,6 @@ class BiasedTransformerDecoder(TransformerBlock):
         score_terms: ScoreTerms | None = None,
         cross_score_terms: ScoreTerms | None = None,
     ) -> Any:
-        if not isinstance(score_terms, PreparedTerms):
-            # A stack that prepared the terms has checked its call.
-            masks = {"padding_mask": padding_mask, "encoder_padding_mask": encoder_padding_mask}
-            check_decoder_call(self, inputs, encoder_outputs, memory, start_index, **masks)
         if score_terms is None:
             padding = as_bool(padding_mask)
             score_terms = ScoreTerms(
@@ -183,7 +179,12 @@ class BiasedTransformerDecoder(TransformerBlock):
             )
         else:
             given = {"attention_bias": attention_bias, "padding_mask": padding_mask}
-            check_only_terms("score_terms", **given)
+            check_only_terms("score_terms", **given, start_index=start_index)
+            start_index = score_terms.start_index
+        if not isinstance(score_terms, PreparedTerms):
+            # A stack that prepared the terms has checked its call.
+            masks = {"padding_mask": padding_mask, "encoder_padding_mask": encoder_padding_mask}
+            check_decoder_call(self, inputs, encoder_outputs, memory, start_index, **masks)
         if cross_score_terms is None:
             padding = as_bool(encoder_padding_mask)
             cross_score_terms = ScoreTerms(
