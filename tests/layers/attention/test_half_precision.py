@@ -125,10 +125,10 @@ def test_padding_in_float16_is_left_out_whatever_its_scores(name, block_size):
 
 
 def test_features_above_the_largest_float16(rng):
-    """The second feature decides, although float16 has both as infinity."""
+    """The second feature decides, although float16 has both as infinity. Keras casts arguments."""
     x = rng.normal(size=(BATCH, LENGTH, HIDDEN)).astype("float16")
     key = np.zeros((1, LENGTH, 1, 1), "float32")
     key[0, [2, 5]] = [[[70_000.0]], [[80_000.0]]]
-    features = np.ones((1, LENGTH, 1, 1), "float32"), key
-    output = make("float16")(x, x, attention_features=features)
+    features = tree.map_structure(ops.convert_to_tensor, (np.ones_like(key), key))
+    output = make("float16")(x, x, score_terms=ScoreTerms(features=(features,)))
     assert_close(output, np.repeat(x[:, 5:6], LENGTH, axis=1), 1e-3)

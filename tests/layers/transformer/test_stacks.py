@@ -4,6 +4,7 @@ A new encoding needs no row. `ARGUMENTS` has what an encoding takes beside its n
 `tests/layers/bias_layers.py` the scores of its bias by the paper.
 """
 
+import functools
 import itertools
 
 import keras
@@ -298,6 +299,12 @@ def test_a_compiled_loop_equals_the_full_pass(rng, name, additions):
     assert_close(*both(*map(ops.convert_to_tensor, (target, source, SOURCE_VALID))))
 
 
+@functools.cache
+def pre_norm_decoder(name, additions):
+    arguments = {"normalize_first": True, **additions_of(name, additions)}
+    return make_decoder(name, np.random.default_rng(3), **arguments)
+
+
 @any_backend
 @with_some_additions([*NAMES, "layer"])
 @settings(deadline=None, max_examples=5, derandomize=True)
@@ -305,9 +312,8 @@ def test_a_compiled_loop_equals_the_full_pass(rng, name, additions):
     sizes=st.lists(st.integers(1, 3), min_size=1, max_size=4).filter(lambda sizes: sum(sizes) <= 5)
 )
 def test_steps_of_any_sizes_equal_the_full_pass(name, additions, sizes):
-    rng = np.random.default_rng(3)
-    decoder = make_decoder(name, rng, **{"normalize_first": True, **additions_of(name, additions)})
-    target, source = diet_decoders.make_inputs(rng)
+    decoder = pre_norm_decoder(name, additions)
+    target, source = diet_decoders.make_inputs(np.random.default_rng(5))
     length = sum(sizes)
     expected = decoder(target[:, :length], source, encoder_padding_mask=SOURCE_VALID)
     memory = decoder.start_memory(BATCH, MEMORY, source, SOURCE_VALID)
