@@ -203,14 +203,6 @@ def test_defaults_are_found():
 
 
 @pytest.mark.any_backend
-def test_the_package_shows_its_modules():
-    assert set(keras_diet.__all__) >= {
-        *("layers", "metrics", "models", "pretraining", "samplers", "training", "analysis")
-    }
-    assert "__version__" in keras_diet.__all__
-
-
-@pytest.mark.any_backend
 def test_tables_have_the_rows_of_the_paper():
     code = code_of(ROOT / "docs/reproduction/tables.md")
     names = run(code.partition("for table in")[0])
