@@ -29,11 +29,17 @@ def make_parser(documentation: str) -> argparse.ArgumentParser:
     )
 
 
+def name_of_run(text: str) -> str:
+    """Return a name. `BACKEND` in it, as in the default that help shows, stands for the backend."""
+    return text.replace("BACKEND", BACKENDS[keras.config.backend()])
+
+
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
     """Return the options of a benchmark and those of its file, with the command line."""
     parser.add_argument("--output", type=Path, help="JSON file; a page is written beside it")
-    name = BACKENDS[keras.config.backend()]
-    parser.add_argument("--name", default=name, help="name of the run in the file")
+    parser.add_argument(
+        "--name", type=name_of_run, default="BACKEND", help="name of the run in the file"
+    )
     parser.add_argument("--resume", action="store_true", help="add to the run in `--output`")
     options = parser.parse_args(argv)
     options.command = sys.argv[1:] if argv is None else list(argv)

@@ -7,6 +7,12 @@ Without positions a model can only guess. Each bias below solves the task, and n
     KERAS_BACKEND=jax python examples/bias_in_your_model.py
 """
 
+import sys
+
+if "--help" in sys.argv:  # before the imports, which take seconds
+    print(__doc__)
+    sys.exit()
+
 import keras
 import numpy as np
 from keras import ops

@@ -10,9 +10,14 @@ their names. Without a file the lesson learns what six short reviews say about f
 The pretrained model is in the package. `from_hugging_face(folder)` loads a larger one instead.
 """
 
+import sys
+
+if "--help" in sys.argv:  # before the imports, which take seconds
+    print(__doc__)
+    sys.exit()
+
 import csv
 import random
-import sys
 from pathlib import Path
 
 import keras

@@ -13,8 +13,13 @@ continues with the next step, as if it had never stopped.
 `examples/paper/pretrain_masked_lm.py` has options for all of this, for large texts and languages.
 """
 
-import itertools
 import sys
+
+if "--help" in sys.argv:  # before the imports, which take seconds
+    print(__doc__)
+    sys.exit()
+
+import itertools
 from pathlib import Path
 from pydoc_data.topics import topics
 

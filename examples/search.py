@@ -10,8 +10,13 @@ Without arguments the lesson searches a few sentences with the small model in th
 not trained for search: lesson 5 trains it.
 """
 
-import hashlib
 import sys
+
+if "--help" in sys.argv:  # before the imports, which take seconds
+    print(__doc__)
+    sys.exit()
+
+import hashlib
 from pathlib import Path
 
 import numpy as np

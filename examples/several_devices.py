@@ -9,6 +9,12 @@ several machines see docs/guides/distribution.md.
     KERAS_BACKEND=torch torchrun --nproc-per-node 8 examples/several_devices.py
 """
 
+import sys
+
+if "--help" in sys.argv:  # before the imports, which take seconds
+    print(__doc__)
+    sys.exit()
+
 import os
 
 import keras

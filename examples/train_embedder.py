@@ -10,8 +10,13 @@ is downloaded. Recall says how often the right sentence of a held-out pair is fo
 `examples/paper/train_embedder.py` trains on XNLI and STS-B.
 """
 
-import re
 import sys
+
+if "--help" in sys.argv:  # before the imports, which take seconds
+    print(__doc__)
+    sys.exit()
+
+import re
 from pathlib import Path
 from pydoc_data.topics import topics
 

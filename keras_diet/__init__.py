@@ -7,10 +7,12 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 from keras_diet import _saved_files
-from keras_diet.version import __version__
 
 if TYPE_CHECKING:
     from keras_diet import analysis, layers, metrics, models, pretraining, samplers, training
+
+# The one place that holds the version.
+__version__ = "0.1.0"
 
 __all__ = [
     "__version__",

@@ -11,6 +11,21 @@ def float32_array(tensor):
     return ops.convert_to_numpy(ops.cast(tensor, "float32"))
 
 
+def mask_of_tokens(token_ids: np.ndarray, pad_token_id: int) -> np.ndarray:
+    """Return booleans that are true up to the last token of a sequence that is not padding.
+
+    Padding is at the end. Inside of a text, the padding token is a token like others.
+
+    Args:
+        token_ids: Integers of shape `(..., L)`.
+        pad_token_id: The id of the padding token.
+    """
+    token_ids = np.asarray(token_ids)
+    positions = np.arange(token_ids.shape[-1])
+    last = np.max(np.where(token_ids != pad_token_id, positions, -1), axis=-1, keepdims=True)
+    return positions <= last
+
+
 def largest(values: np.ndarray, count: int) -> np.ndarray:
     """Return the indices of the `count` largest values, the largest first, and equal ones in order.
 

@@ -100,14 +100,24 @@ def add_products(bias, query_features, key_features):
     return bias
 
 
+def take_rows(table, indices):
+    """Return `table[indices]`, for a weight of a layer.
+
+    On TensorFlow, the gradient of `ops.take` lists a row as often as it was taken. Keras's
+    optimizers then square each part of the sum. The gradient of a reshaped table is a whole one.
+    """
+    table = ops.convert_to_tensor(table)
+    return ops.take(ops.reshape(table, table.shape), indices, axis=0)
+
+
 def take_of_few(table, indices):
-    """Return `table[indices]`, for a table of few rows.
+    """Return `table[indices]`, for a weight of few rows.
 
     XLA on a GPU adds the gradients of a row one after another, which takes longer than attention.
     A sum over all indices does not wait. PyTorch sorts the indices.
     """
     if _on_torch() or platform() == "cpu":
-        return ops.take(table, indices, axis=0)
+        return take_rows(table, indices)
     table = ops.convert_to_tensor(table)
     is_row = ops.expand_dims(indices, -1) == arange(table.shape[0])
     return ops.sum(ops.where(ops.expand_dims(is_row, -1), table, 0.0), axis=-2)

@@ -1,43 +1,20 @@
 """The private names of Keras and KerasHub that this library uses, all in this file.
 
-`PRIVATE_NAMES` lists each name with the reason for it. A test looks every name up, so that it can
-say which one a new version of Keras has dropped.
+A comment says why no public name does the same.
 """
 
 import contextlib
 
 import keras
+
+# Keras attaches padding masks to tensors. No public name reads or clears them. Inside of a call, no
+# public name reads a variable in its own dtype.
 from keras.src.backend import AutocastScope, get_keras_mask, set_keras_mask
-
-__all__ = [
-    "PRIVATE_NAMES",
-    "OpenMultiHeadAttention",
-    "autocast_disabled",
-    "flatten_layers",
-    "get_keras_mask",
-    "global_seed",
-    "keras_masks_removed",
-    "register_presets",
-    "set_keras_mask",
-    "sublayers",
-]
-
-# Keys are "Class.attribute", or names in `keras.src.backend`.
-PRIVATE_NAMES = {
-    "get_keras_mask": "Keras attaches padding masks to tensors. No public name reads them.",
-    "set_keras_mask": "Attention consumes these masks. No public name clears them.",
-    "AutocastScope": "Inside of a call, no public name reads a variable in its own dtype.",
-    "Layer._flatten_layers": "Keras lists all nested layers publicly for models only.",
-    "Layer._layers": "Without it a model on PyTorch is not constructed yet and has no layers.",
-    "MultiHeadAttention._compute_attention": "Keras documents it as the method to override.",
-    "MultiHeadAttention._dropout_layer": "Our dropout draws the same numbers as the stock layer.",
-    "register_presets": "No public function registers the name of a preset.",
-    "Preprocessor._add_missing_kwargs": "No public method sets the lengths of a new preprocessor.",
-}
 
 
 def register_presets(presets, backbone_class):
     """Give presets of a class of backbones names that KerasHub knows."""
+    # No public function registers the name of a preset.
     from keras_hub.src.utils import preset_utils
 
     preset_utils.register_presets(presets, backbone_class)
@@ -60,6 +37,8 @@ def global_seed():
 
 def flatten_layers(layer):
     """Return `layer` and every layer below it."""
+    # Keras lists nested layers publicly for models only. Without `_layers` a model on PyTorch is
+    # not constructed yet and has no layers.
     return list(layer._flatten_layers()) if hasattr(layer, "_layers") else []
 
 
@@ -99,7 +78,7 @@ class OpenMultiHeadAttention(keras.layers.MultiHeadAttention):
 
     @property
     def dropout_layer(self):
-        """Dropout of the attention probabilities."""
+        """Dropout of the attention probabilities, which draws the same numbers as Keras's layer."""
         return self._dropout_layer
 
     def gate(self, query):

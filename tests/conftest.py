@@ -2,6 +2,7 @@
 
 import gc
 import os
+import re
 import sys
 import tempfile
 
@@ -37,6 +38,14 @@ import numpy as np  # noqa: E402
 gc.set_threshold(100_000, 10, 10)
 
 
+def pytest_ignore_collect(collection_path, config):
+    """Do not import files whose cases all run on PyTorch, nor what they import."""
+    if _backend() == "torch" or config.option.markexpr or collection_path.suffix != ".py":
+        return None
+    line = r"^pytestmark = pytest\.mark\.any_backend$"
+    return True if re.search(line, collection_path.read_text("utf-8"), re.M) else None
+
+
 def pytest_collection_modifyitems(config, items):
     """Run the `any_backend` cases on one backend, or wherever `-m` names the marker."""
     if "any_backend" in config.option.markexpr:
@@ -48,8 +57,7 @@ def pytest_collection_modifyitems(config, items):
 def _runs_here(item):
     """Whether `item` runs on this backend. `any_backend` may name one. PyTorch is the fastest."""
     marker = item.get_closest_marker("any_backend")
-    backend = os.environ.get("KERAS_BACKEND", "tensorflow")
-    return marker is None or backend == (marker.args[0] if marker.args else "torch")
+    return marker is None or _backend() == (marker.args[0] if marker.args else "torch")
 
 
 def pytest_collection_finish():
@@ -60,6 +68,10 @@ def pytest_collection_finish():
 def pytest_sessionfinish():
     """Skip the last garbage collection of pytest. The process ends anyway."""
     gc.freeze()
+
+
+def _backend():
+    return os.environ.get("KERAS_BACKEND", "tensorflow")
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -81,7 +93,7 @@ def _no_tuning_of_tensorflow():
 
     It sleeps for up to a minute, and the iterator cannot be deleted before it wakes up.
     """
-    if os.environ.get("KERAS_BACKEND", "tensorflow") != "tensorflow":
+    if _backend() != "tensorflow":
         yield
         return
     import tensorflow as tf

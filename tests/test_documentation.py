@@ -33,10 +33,7 @@ PAGES_FOR_EVERY_BACKEND = ("README.md", "docs/guides/deployment.md")
 # What a reader runs first, as the reader runs it. Examples of other pages train a step or two, and
 # take less time when their steps are not compiled.
 COMPILED_PAGES = ("README.md", "docs/notebooks/finetune_and_serve.ipynb")
-# Examples of these modules run once as well. They compute with NumPy or read trained models, or
-# their calls have tests on every backend.
-MODULES_FOR_ANY_BACKEND = (models, metrics, samplers, training, pretraining, analysis)
-MODULES = (layers, *MODULES_FOR_ANY_BACKEND)
+MODULES = (layers, models, metrics, samplers, training, pretraining, analysis)
 
 
 def python_blocks(text):
@@ -66,14 +63,10 @@ def code_of(page):
     return "\n".join(python_blocks(text_of(page)))
 
 
-def marks(for_any_backend):
-    return [pytest.mark.any_backend] if for_any_backend else []
-
-
 def public_objects():
     """Every public class and function as a test case."""
     return [
-        pytest.param(public, id=name, marks=marks(module in MODULES_FOR_ANY_BACKEND))
+        pytest.param(public, id=name)
         for module in MODULES
         for name in module.__all__
         if callable(public := getattr(module, name))
@@ -86,7 +79,11 @@ def pages_with_code(compiled):
     missing = {*PAGES_FOR_EVERY_BACKEND, *COMPILED_PAGES} - set(names.values())
     assert not missing, f"these pages do not exist: {missing}"
     return [
-        pytest.param(page, id=name, marks=marks(name not in PAGES_FOR_EVERY_BACKEND))
+        pytest.param(
+            page,
+            id=name,
+            marks=[] if name in PAGES_FOR_EVERY_BACKEND else [pytest.mark.any_backend],
+        )
         for page, name in names.items()
         if code_of(page) and (name in COMPILED_PAGES) == compiled
     ]
@@ -110,6 +107,7 @@ def position_encodings(monkeypatch):
     monkeypatch.setattr(registry, "POSITION_ENCODINGS", dict(registry.POSITION_ENCODINGS))
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("public", public_objects())
 def test_docstring_example_runs(public):
     # `getdoc` removes the indentation, so that blocks start at the margin.
@@ -202,14 +200,6 @@ def test_defaults_are_found():
     )
     expected = [("sampling_exponent", 0.5), ("seed", 0), ("num_samples", None)]
     assert [(name, stated) for name, stated, _ in pairs] == expected
-
-
-@pytest.mark.any_backend
-def test_the_package_shows_its_modules():
-    assert set(keras_diet.__all__) >= {
-        *("layers", "metrics", "models", "pretraining", "samplers", "training", "analysis")
-    }
-    assert "__version__" in keras_diet.__all__
 
 
 @pytest.mark.any_backend

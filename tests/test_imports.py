@@ -66,6 +66,7 @@ def test_an_import_loads_only_what_its_room_needs(tmp_path):
     assert results["loaded"] == []
 
 
+@pytest.mark.any_backend
 def test_layers_and_training_load_from_a_file_with_keras_alone(tmp_path):
     inputs = keras.Input((5, 8))
     outputs = layers.DietEncoder(1, 2, 16, position_encoding="input")(inputs)
@@ -95,6 +96,7 @@ def test_layers_and_training_load_from_a_file_with_keras_alone(tmp_path):
     assert not results["hub"]
 
 
+@pytest.mark.any_backend
 def test_a_task_loads_from_a_file_and_keras_names_the_package_to_import(tmp_path):
     task = tiny_task("classifier")
     task.save(tmp_path / "task.keras")

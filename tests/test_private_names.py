@@ -1,16 +1,12 @@
-"""Private names of Keras and KerasHub are used in one file, and exist."""
+"""Private names of Keras and KerasHub are used in one file."""
 
 import ast
-import inspect
 import re
 from pathlib import Path
 
-import keras
-import keras_hub
 import pytest
 
 import keras_diet
-from keras_diet import _compat
 
 pytestmark = pytest.mark.any_backend
 ROOT = Path(keras_diet.__file__).parent
@@ -49,20 +45,3 @@ def test_private_names_are_in_one_file():
     used = {path: private_names(source, own) for path, source in SOURCES.items()}
     assert {path for path, names in used.items() if names} <= ALLOWED
     assert len(set().union(*used.values())) <= 9
-
-
-def exists(name):
-    """Whether Keras or KerasHub has a name of `PRIVATE_NAMES`."""
-    class_name, _, attribute = name.rpartition(".")
-    if not class_name:
-        return hasattr(_compat, attribute)
-    modules = (keras, keras.layers, keras_hub.models, keras_hub.tokenizers)
-    owner = next(filter(None, (getattr(module, class_name, None) for module in modules)))
-    sources = (inspect.getsource(base) for base in owner.__mro__ if base is not object)
-    return any(re.search(rf"\b{attribute}\b", source) for source in sources)
-
-
-@pytest.mark.parametrize("name", _compat.PRIVATE_NAMES)
-def test_each_private_name_exists_and_has_its_reason(name):
-    assert exists(name)
-    assert _compat.PRIVATE_NAMES[name].endswith(".")

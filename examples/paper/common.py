@@ -7,11 +7,13 @@ import json
 import os
 import shutil
 import sys
+from pathlib import Path
 
 import keras
 import numpy as np
 
 from keras_diet import models, pretraining, training
+from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
 
 # === Options ===
 
@@ -33,6 +35,23 @@ def positive_int(text):
     if value <= 0:
         raise argparse.ArgumentTypeError(f"must be a positive integer. Received: {value}")
     return value
+
+
+def position_encoding(text):
+    """Return the name of an encoding. Without `choices`, help waits for no import."""
+    if text not in POSITION_ENCODINGS:
+        names = ", ".join(POSITION_ENCODINGS)
+        raise argparse.ArgumentTypeError(f"must be one of {names}. Received: {text}")
+    return text
+
+
+def folder(text):
+    return Path(text.replace("BACKEND", keras.config.backend()))
+
+
+def add_output_option(add, script, help="folder for all results"):
+    # Help shows the default as it is here. Otherwise `folder` gets it.
+    add("--output-dir", type=folder, default=f"runs/{script}/BACKEND", help=help)
 
 
 # === Text ===

@@ -263,8 +263,7 @@ def parse_arguments(argv=None):
     add("--learning-rate", type=float, default=2e-4, help="peak learning rate")
     add("--validation-sequences", type=positive_int, default=64, help="sequences to compare on")
     add("--seed", type=int, default=0, help="seed of all random numbers")
-    folder = Path("runs", "convert_bert", keras.config.backend())
-    add("--output-dir", type=Path, default=folder, help="folder for presets and survival.json")
+    common.add_output_option(add, "convert_bert", "folder for presets and survival.json")
     arguments = parser.parse_args(argv)
     if arguments.steps < 0:
         parser.error(f"--steps must not be negative. Received: {arguments.steps}")

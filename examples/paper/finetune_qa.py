@@ -25,7 +25,6 @@ of the official scripts. The script needs `keras-diet[examples]`.
 import itertools
 import json
 import sys
-from pathlib import Path
 
 import keras
 import keras_hub
@@ -211,8 +210,7 @@ def parse_arguments(argv=None):
     add("--evaluation-examples", type=positive_int, help="most questions of a language to evaluate")
     add("--add-segments", action="store_true", help="add segments to presets without segments")
     add("--verbose", action="store_true", help="print the loss of each epoch")
-    folder = Path("runs", "finetune_qa", keras.config.backend())
-    add("--output-dir", type=Path, default=folder, help="folder for all results")
+    common.add_output_option(add, "finetune_qa", "folder for all results")
     arguments = parser.parse_args(argv)
     if arguments.presets and arguments.bert:
         parser.error("--presets and --bert exclude each other. Received: both")

@@ -26,7 +26,6 @@ with the same options. The script needs `keras-diet[examples]`.
 import itertools
 import statistics
 import sys
-from pathlib import Path
 
 import keras
 import keras_hub
@@ -188,8 +187,7 @@ def parse_arguments(argv=None):
     add("--examples", type=positive_int, help="most training pairs; default: all")
     add("--add-segments", action="store_true", help="add segments to presets without segments")
     add("--verbose", action="store_true", help="print the loss of each epoch")
-    folder = Path("runs", "finetune_xnli", keras.config.backend())
-    add("--output-dir", type=Path, default=folder, help="folder for all results")
+    common.add_output_option(add, "finetune_xnli", "folder for all results")
     arguments = parser.parse_args(argv)
     if arguments.mnli and arguments.train:
         parser.error("--mnli and --train exclude each other. Received: both")

@@ -1,7 +1,5 @@
 """The options of `finetune_glue.py`."""
 
-from pathlib import Path
-
 import keras
 
 from examples.paper import common
@@ -60,8 +58,7 @@ def parse_arguments(argv=None):
         "does with 3500. Without it the model is evaluated after the last step",
     )
     common.add_strategy_option(parser)
-    folder = Path("runs", "finetune_glue", keras.config.backend())
-    add("--output-dir", type=Path, default=folder, help="folder for all results")
+    common.add_output_option(add, "finetune_glue", "folder for all results")
     arguments = parser.parse_args(argv)
     if arguments.data is None and set(arguments.tasks) != {"embedded"}:
         parser.error("--tasks other than embedded need --data: a folder, tfds or datasets")

@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_diet import analysis, layers
 from keras_diet._arrays import float32_array
-from keras_diet.analysis.model_parts import encoder_parts, input_positions
+from keras_diet.analysis.learned_scores import encoder_parts, input_positions
 from keras_diet.layers.position.sinusoids import Sinusoids
 
 RANKS = ("8", "16", "32", "64", "128")

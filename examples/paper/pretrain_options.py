@@ -1,9 +1,5 @@
 """The options of `pretrain_masked_lm.py`: text, model and training."""
 
-from pathlib import Path
-
-import keras
-
 from examples.paper import common
 from examples.paper.common import positive_int
 from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
@@ -18,8 +14,7 @@ def parse_arguments(argv=None):
     training = parser.add_argument_group("training")
     add_training_options(training.add_argument)
     common.add_strategy_option(training)
-    folder = Path("runs", "pretrain_masked_lm", keras.config.backend())
-    parser.add_argument("--output-dir", type=Path, default=folder, help="folder for all results")
+    common.add_output_option(parser.add_argument, "pretrain_masked_lm")
     parser.add_argument(
         "--overwrite", action="store_true", help="delete an earlier run in the output folder first"
     )
@@ -106,8 +101,8 @@ def add_model_options(add):
         "--position-encoding",
         nargs="+",
         default=["diet_abs", "input"],
-        choices=list(POSITION_ENCODINGS),
-        help="train one model for each. input is BERT's encoding",
+        type=common.position_encoding,
+        help="train one model for each. input is BERT's encoding. docs/encodings lists the names",
     )
     add("--rank", type=int, help="rank of the positional scores of diet_abs; default: head size")
     add(

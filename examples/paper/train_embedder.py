@@ -253,8 +253,7 @@ def parse_arguments(argv=None):
     common.add_training_options(add, warmup_proportion=0.1)
     add("--seed", type=int, default=0, help="seed of the order of examples")
     add("--overwrite", action="store_true", help="delete an earlier run in the folder first")
-    folder = Path("runs", "train_embedder", keras.config.backend())
-    add("--output-dir", type=Path, default=folder, help="folder for all results")
+    common.add_output_option(add, "train_embedder", "folder for all results")
     arguments = parser.parse_args(argv)
     arguments.backend, arguments.strategy = keras.config.backend(), "none"
     return arguments

@@ -2,11 +2,8 @@
 
 from pathlib import Path
 
-import keras
-
 from examples.paper import common
 from examples.paper.common import positive_int
-from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
 
 
 def parse_arguments(argv=None):
@@ -15,8 +12,7 @@ def parse_arguments(argv=None):
     add_model_options(parser.add_argument_group("model").add_argument)
     add_training_options(parser.add_argument_group("training").add_argument)
     add_search_options(parser.add_argument_group("translation").add_argument)
-    folder = Path("runs", "translate", keras.config.backend())
-    parser.add_argument("--output-dir", type=Path, default=folder, help="folder for all results")
+    common.add_output_option(parser.add_argument, "translate")
     parser.add_argument(
         "--overwrite", action="store_true", help="delete an earlier run in the output folder first"
     )
@@ -54,8 +50,8 @@ def add_model_options(add):
     add(
         "--position-encoding",
         default="diet_rel",
-        choices=list(POSITION_ENCODINGS),
-        help="encoding of all attention layers",
+        type=common.position_encoding,
+        help="encoding of all attention layers. docs/encodings lists the names",
     )
     add("--max-distance", type=positive_int, help="for shaw; Tensor2Tensor has 20")
     add(

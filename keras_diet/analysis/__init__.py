@@ -12,8 +12,11 @@
 `examples/paper/inspect_positions.py` plots all these figures for trained models.
 """
 
-from keras_diet.analysis.attention_scores import attention_scores
-from keras_diet.analysis.cross_attention import CrossAttention, cross_attention
+from keras_diet.analysis.attention_scores import (
+    CrossAttention,
+    attention_scores,
+    cross_attention,
+)
 from keras_diet.analysis.learned_scores import (
     position_and_segment_scores,
     position_scores,

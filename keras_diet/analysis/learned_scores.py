@@ -1,6 +1,6 @@
 """What a model has learned about positions and segments, without any tokens."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import keras
 import numpy as np
@@ -8,8 +8,39 @@ from keras import ops
 
 from keras_diet import validation
 from keras_diet._arrays import float32_array
-from keras_diet.analysis.model_parts import EncoderParts, encoder_parts, input_positions
-from keras_diet.layers import LinformerMultiHeadAttention
+from keras_diet.analysis.attention_scores import as_diet_bert
+from keras_diet.layers import DietEncoder, LinformerMultiHeadAttention
+
+
+class EncoderParts(NamedTuple):
+    """An encoder, the layer that adds embeddings to its input (if any), and the hidden size."""
+
+    encoder: DietEncoder
+    input_encoding: keras.layers.Layer | None
+    hidden_dim: int
+
+
+def encoder_parts(model: keras.Model | DietEncoder) -> EncoderParts:
+    """Return the encoder of a model and what surrounds it.
+
+    Args:
+        model: As in `as_diet_bert`, or a built `DietEncoder`.
+    """
+    if not isinstance(model, DietEncoder):
+        backbone = as_diet_bert(model)
+        return EncoderParts(backbone.encoder, backbone.input_encoding, backbone.hidden_dim)
+    hidden_dim = model.transformer_layers[0].self_attention.query_dense.kernel.shape[0]
+    return EncoderParts(model, model.input_encoding, hidden_dim)
+
+
+def input_positions(parts: EncoderParts, length: int) -> np.ndarray | None:
+    """Return the position embeddings `(length, hidden_dim)` at the input, or `None`."""
+    encoding = parts.input_encoding
+    if encoding is None or encoding.position_embedding is None:
+        return None
+    shape = (1, length, parts.hidden_dim)
+    embeddings = encoding.position_embedding(np.zeros(shape, dtype="float32"))
+    return np.broadcast_to(float32_array(embeddings), shape)[0]
 
 
 def position_scores(

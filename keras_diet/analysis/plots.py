@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from keras_diet.analysis.cross_attention import CrossAttention
+from keras_diet.analysis.attention_scores import CrossAttention
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

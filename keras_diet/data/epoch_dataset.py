@@ -1,5 +1,6 @@
 """The base class of data that can be read from any epoch and any batch on."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -21,7 +22,8 @@ class EpochDataset(keras.utils.PyDataset):
     Args:
         seed: int or `None`. Seed of all that is random. Defaults to `None`, which draws it from
             NumPy's global generator, so that `keras.utils.set_random_seed` determines it.
-        **kwargs: Keyword arguments of `keras.utils.PyDataset`.
+        **kwargs: Keyword arguments of `keras.utils.PyDataset`. Several `workers` give a warning,
+            because Keras would lose batches. Batches are read in one thread.
 
     Attributes:
         epoch: int. The epoch whose batches `dataset[index]` returns. `fit` counts it up, also if
@@ -52,6 +54,8 @@ class EpochDataset(keras.utils.PyDataset):
 
     def __init__(self, seed: int | None = None, **kwargs: Any) -> None:
         super().__init__(**kwargs)
+        warn_of_workers(self)
+        self.workers, self.use_multiprocessing = 1, False
         self.has_own_seed = seed is not None
         self.seed = int(np.random.randint(2**31)) if seed is None else seed
         self.epoch = 0
@@ -120,7 +124,7 @@ class MappedBatches(EpochDataset):
         same_size: bool,
     ) -> None:
         self.source = source
-        super().__init__(source.seed, **reading_options(source))
+        super().__init__(source.seed)
         self.has_own_seed = source.has_own_seed
         self.function = function
         self.same_epochs = same_epochs
@@ -146,7 +150,7 @@ class MappedBatches(EpochDataset):
     def __getitem__(self, index: int) -> tuple[Any, ...]:
         """Return a batch of the current pass over the data."""
         # With `steps_per_epoch`, a pass takes several epochs.
-        if index == 0 or self.workers > 1:
+        if index == 0:
             self._pass = self.epoch
         return self.batch(self._pass, index)
 
@@ -173,10 +177,14 @@ class MappedBatches(EpochDataset):
         self.source.set_state(state)
 
 
-def reading_options(data: keras.utils.PyDataset) -> dict[str, Any]:
-    """Return how Keras reads a dataset: its processes and its queue."""
-    return {
-        "workers": data.workers,
-        "use_multiprocessing": data.use_multiprocessing,
-        "max_queue_size": data.max_queue_size,
-    }
+def warn_of_workers(data: keras.utils.PyDataset) -> None:
+    """Warn of a dataset that Keras would read in several threads or processes."""
+    if data.workers > 1 or data.use_multiprocessing:
+        warnings.warn(
+            "Keras loses batches of a dataset with several workers, and reads some before "
+            "`on_epoch_begin` (keras issues 20394 and 23283). Received: "
+            f"workers={data.workers}, use_multiprocessing={data.use_multiprocessing}. "
+            "`EpochDataset` and data with texts are read in one thread. Pass `workers=1`, or a "
+            "`DataLoader` of PyTorch, which has workers of its own.",
+            stacklevel=3,
+        )

@@ -10,8 +10,11 @@ import keras
 import numpy as np
 
 from keras_diet.data.columns import arrays
-from keras_diet.data.epoch_dataset import EpochDataset, reading_options
+from keras_diet.data.epoch_dataset import EpochDataset
 from keras_diet.data.sources import OnePass
+
+# The rows of a batch, the texts of an example, and the tokens of a text.
+_ALL_AXES = (0, 1, 2)
 
 
 def for_keras(data: EpochDataset) -> Any:
@@ -26,7 +29,7 @@ def for_keras(data: EpochDataset) -> Any:
         if is_plain:
             return batches
         first = next(batches)
-        return tf_dataset_of(lambda: itertools.chain([first], batches), None, [first], (0, 1, 2))
+        return tf_dataset_of(lambda: itertools.chain([first], batches), None, [first], _ALL_AXES)
     if is_plain:
         return data
 
@@ -37,7 +40,7 @@ def for_keras(data: EpochDataset) -> Any:
             yield data.batch(epoch, index)
         data.on_epoch_end()
 
-    return tf_dataset_of(one_epoch, data.num_batches, [data.batch(0, 0)], (0, 1, 2))
+    return tf_dataset_of(one_epoch, data.num_batches, [data.batch(0, 0)], _ALL_AXES)
 
 
 def tf_dataset_of(
@@ -53,18 +56,24 @@ def tf_dataset_of(
         num_batches: int or `None`. The number of batches, `-1` for endless ones, or `None` if it is
             not known.
         examples: Some of the batches. A size in which they differ is not fixed.
-        varying_axes: The axes whose sizes are never fixed.
+        varying_axes: The axes whose sizes are not fixed. But Keras must know that labels and
+            weights are a column `(n, 1)`.
     """
     import tensorflow as tf
 
-    def spec(*arrays):
+    def spec_of(is_input, *arrays):
         sizes = list(arrays[0].shape)
         for axis, size in enumerate(sizes):
-            if axis in varying_axes or any(each.shape[axis] != size for each in arrays):
+            is_column = axis > 0 and size == 1 and not is_input
+            is_varying = axis in varying_axes and not is_column
+            if is_varying or any(each.shape[axis] != size for each in arrays):
                 sizes[axis] = None
         return tf.TensorSpec(sizes, arrays[0].dtype)
 
-    signature = keras.tree.map_structure(spec, *examples)
+    signature = tuple(
+        keras.tree.map_structure(functools.partial(spec_of, part == 0), *of_examples)
+        for part, of_examples in enumerate(zip(*examples, strict=True))
+    )
     dataset = tf.data.Dataset.from_generator(batches, output_signature=signature)
     if num_batches is not None:
         dataset = dataset.apply(tf.data.experimental.assert_cardinality(num_batches))
@@ -85,7 +94,7 @@ class Steps(keras.utils.PyDataset):
     """
 
     def __init__(self, data: EpochDataset, num_steps: int | None = None) -> None:
-        super().__init__(**reading_options(data))
+        super().__init__()
         self.data = data
         number = num_steps or data.num_batches
         if number is None:
@@ -124,7 +133,8 @@ class Steps(keras.utils.PyDataset):
         """Return this object, or a `tf.data.Dataset` with the right sizes of all batches."""
         if keras.config.backend() != "tensorflow":
             return self
-        axes = (() if self.data.same_size else (0,)) + ((1,) if self.data.varies_length else ())
+        axes = () if self.data.same_size else _ALL_AXES[:1]
+        axes += _ALL_AXES[1:] if self.data.varies_length else ()
         return tf_dataset_of(
             lambda: (_new_arrays(self[index]) for index in range(self.num_batches)),
             self.num_batches,

@@ -15,7 +15,7 @@ import numpy as np
 
 from keras_diet import validation
 from keras_diet.data.columns import is_columns, number_of_rows, take
-from keras_diet.data.epoch_dataset import EpochDataset, reading_options
+from keras_diet.data.epoch_dataset import EpochDataset, warn_of_workers
 
 BATCH_SIZE = 32
 # Readers are a few batches ahead of the step that is saved.
@@ -136,7 +136,9 @@ class Items(EpochDataset):
         reads_in: Reading | None = None,
     ) -> None:
         self.is_of_keras = isinstance(data, keras.utils.PyDataset)
-        super().__init__(seed, **(reading_options(data) if self.is_of_keras else {}))
+        if self.is_of_keras:
+            warn_of_workers(data)
+        super().__init__(seed)
         self.data = data
         self.num_batches = num_batches
         self.shuffle = shuffle

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from typing import Any
 
 import grain
+import keras
 import numpy as np
 
 from keras_diet import validation
@@ -69,7 +70,8 @@ def masked_lm_dataset(
             `pack_text_files` returns. Rows are read when they are needed. For several languages,
             a dictionary with such an array for each, which needs `repeat=True`.
         tokenizer: A `keras_hub.models.BertTokenizer`, or another tokenizer with
-            `vocabulary_size()`, `mask_token_id`, `pad_token_id` and `special_token_ids`. With
+            `vocabulary_size()`, `mask_token_id`, `pad_token_id` and `special_token_ids`. Special
+            tokens that a user has added are never masked, either. With
             several segments it also needs `sep_token_id`, and with `document_masks` both
             `sep_token_id` and `cls_token_id`.
         batch_size: int. Number of sequences in a batch. The paper uses 4096 (Table 7).
@@ -136,13 +138,15 @@ def masked_lm_dataset(
             f"Received: num_segments={num_segments}"
         )
 
+    special_token_ids = _special_token_ids(tokenizer)
+
     def make_batch(sequences, generator):
         features, labels, sample_weight = mask_tokens(
             sequences,
             generator,
             vocabulary_size=tokenizer.vocabulary_size(),
             mask_token_id=tokenizer.mask_token_id,
-            unselectable_token_ids=sorted(tokenizer.special_token_ids),
+            unselectable_token_ids=special_token_ids,
             pad_token_id=tokenizer.pad_token_id,
             mask_selection_rate=mask_selection_rate,
             mask_selection_length=mask_selection_length,
@@ -179,6 +183,15 @@ def masked_lm_dataset(
     # `fit` of a KerasHub task repeats validation data. Without this, each repetition would have
     # other masks.
     return batches if shuffle else batches.repeat(1, reseed_each_epoch=False)
+
+
+def _special_token_ids(tokenizer):
+    """Return the ids of the special tokens, also of those that a user has added."""
+    # KerasHub's tokenizers have the latter in their configuration only.
+    config = tokenizer.get_config() if isinstance(tokenizer, keras.layers.Layer) else {}
+    vocabulary = tokenizer.get_vocabulary() if config.get("special_tokens") else ()
+    added = [token for token in config.get("special_tokens") or () if token in vocabulary]
+    return sorted({*tokenizer.special_token_ids, *map(tokenizer.token_to_id, added)})
 
 
 def _check_documents(sequences, tokenizer):

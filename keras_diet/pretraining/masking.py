@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from keras_diet import validation
+from keras_diet._arrays import mask_of_tokens
 
 
 def mask_tokens(
@@ -59,9 +60,10 @@ def mask_tokens(
     Returns:
         `(features, labels, sample_weight)`, as from `keras_hub.models.BertMaskedLMPreprocessor`.
         `features` contains the masked `"token_ids"`, `"segment_ids"` (zeros) and `"padding_mask"`
-        (bool) of shape `(..., L)`, and the ascending `"mask_positions"` of shape `(..., M)`.
-        `labels` and `sample_weight` have the shape `(..., M)`. Unused entries at the end have
-        position, label and weight 0. Integers are int32 and weights are float32.
+        (bool, false after the last token) of shape `(..., L)`, and the ascending
+        `"mask_positions"` of shape `(..., M)`. `labels` and `sample_weight` have the shape
+        `(..., M)`. Unused entries at the end have position, label and weight 0. Integers are int32
+        and weights are float32.
 
     Raises:
         ValueError: If a rate or an id is out of range, the two token rates sum to more than 1, or
@@ -119,7 +121,7 @@ def mask_tokens(
     features = {
         "token_ids": masked.reshape(token_ids.shape),
         "segment_ids": np.zeros_like(token_ids),
-        "padding_mask": token_ids != pad_token_id,
+        "padding_mask": mask_of_tokens(token_ids, pad_token_id),
         "mask_positions": _like(positions, token_ids, "int32"),
     }
     return features, _like(labels, token_ids, "int32"), _like(used, token_ids, "float32")

@@ -6,19 +6,13 @@ from typing import Any
 
 import keras
 import keras_hub
-from keras import ops
+from keras import ops, tree
 
 from keras_diet import _backend, validation
 from keras_diet._recording import RecordableFunction
+from keras_diet.layers.configuration import with_arguments
 from keras_diet.samplers import hypotheses
-from keras_diet.samplers.beam_cache import reorder_cache, repeat_cache
-from keras_diet.samplers.hypotheses import (
-    NOTHING,
-    Candidates,
-    Finished,
-    Live,
-    Step,
-)
+from keras_diet.samplers.hypotheses import NOTHING, Candidates, Finished, Live, Step
 from keras_diet.types import Config, Tensor
 
 
@@ -219,8 +213,37 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
-        return {
-            "num_beams": self.num_beams,
-            "length_penalty": self.length_penalty,
-            "return_all_beams": self.return_all_beams,
-        }
+        return with_arguments({}, self)
+
+
+# === The cache of the model ===
+
+
+def repeat_cache(cache: Any, num_beams: int, batch_size: int | Tensor) -> Any:
+    """Return a copy of the cache with each row repeated for its beams."""
+
+    def repeat(tensor):
+        shape = tuple(tensor.shape)
+        if not shape or (isinstance(batch_size, int) and shape[0] not in (None, batch_size)):
+            raise ValueError(
+                "The first axis of each tensor in `cache` must be the batch. "
+                f"Received: a tensor of shape {shape} for a `prompt` of {batch_size} rows. "
+                "Transpose it, or let `next` read it from an enclosing scope."
+            )
+        # With one beam, PyTorch returns the tensor of the caller.
+        return ops.copy(ops.repeat(tensor, num_beams, axis=0))
+
+    return tree.map_structure(repeat, cache)
+
+
+def reorder_cache(cache: Any, beams: Tensor) -> Any:
+    """Return the cache for the chosen beams.
+
+    Args:
+        cache: Nest of tensors with `B K` rows, in which the beams of a row are neighbours.
+        beams: Tensor `(B, K)`. The beam of the row that each new beam extends.
+    """
+    batch_size, num_beams = ops.shape(beams)
+    first = ops.expand_dims(num_beams * _backend.arange(batch_size), 1)
+    indices = ops.reshape(first + ops.cast(beams, "int32"), (-1,))
+    return tree.map_structure(lambda tensor: ops.take(tensor, indices, axis=0), cache)

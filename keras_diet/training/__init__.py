@@ -14,7 +14,6 @@
 
 from keras_diet.data.epoch_dataset import EpochDataset
 from keras_diet.data.token_batches import TokenBatches
-from keras_diet.training.accumulated_steps import AccumulatedSteps
 from keras_diet.training.average_weights import average_weights
 from keras_diet.training.embedding_losses import (
     CoSENTLoss,
@@ -24,9 +23,12 @@ from keras_diet.training.embedding_losses import (
     MultipleNegativesRankingLoss,
 )
 from keras_diet.training.exact_resume import ExactResume
-from keras_diet.training.inverse_square_root_decay import InverseSquareRootDecay
+from keras_diet.training.schedules import (
+    AccumulatedSteps,
+    InverseSquareRootDecay,
+    WarmupLinearDecay,
+)
 from keras_diet.training.smoothed_categorical_crossentropy import SmoothedCategoricalCrossentropy
-from keras_diet.training.warmup_linear_decay import WarmupLinearDecay
 
 __all__ = [
     "AccumulatedSteps",

@@ -8,6 +8,7 @@ import numpy as np
 from keras import ops
 
 from keras_diet import _arrays, _backend, validation
+from keras_diet.layers.configuration import deserialized, with_arguments
 from keras_diet.types import Config, Tensor
 
 
@@ -224,7 +225,7 @@ class MultipleNegativesRankingLoss(EmbeddingLoss):
 
     def get_config(self) -> Config:
         """Return the arguments of the constructor."""
-        return {"scale": self.scale, "symmetric": self.symmetric, **super().get_config()}
+        return with_arguments({}, self)
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -355,7 +356,7 @@ class CoSENTLoss(EmbeddingLoss):
 
     def get_config(self) -> Config:
         """Return the arguments of the constructor."""
-        return {"scale": self.scale, "name": self.name}
+        return with_arguments({}, self)
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -434,12 +435,9 @@ class MatryoshkaLoss(EmbeddingLoss):
 
     def get_config(self) -> Config:
         """Return the arguments of the constructor."""
-        loss = keras.saving.serialize_keras_object(self.loss)
-        config = {"loss": loss, "dims": self.dims, "weights": self.weights, "name": self.name}
-        return config
+        return with_arguments({}, self)
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
         """Make the loss from its configuration."""
-        loss = keras.saving.deserialize_keras_object(config["loss"])
-        return cls(**{**config, "loss": loss})
+        return cls(**deserialized(config))

@@ -24,14 +24,13 @@ from keras_diet.training.checkpoint import (
     restore_values,
     values_of,
 )
-from keras_diet.training.processes import Processes
 from keras_diet.training.random_states import (
     random_states,
     restore_random_states,
     seed_of_script,
     seeded,
 )
-from keras_diet.training.trainers import whole_batches
+from keras_diet.training.trainers import Processes, whole_batches
 
 # Number of differences that an error names. Another model has many.
 _SHOWN = 4
@@ -133,7 +132,7 @@ class ExactResume:
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = split((x, y, sample_weight), validation_split)
         if hasattr(model, "class_weight_of"):
-            class_weight = model.class_weight_of(class_weight)
+            class_weight = model.class_weight_of(class_weight, y)
         _check_can_resume(x)
         order = {"batch_size": batch_size, "shuffle": bool(shuffle), "steps": steps_per_epoch}
         data = _batches(model, x, y, sample_weight, order)

@@ -6,6 +6,7 @@ import keras
 from keras import ops
 
 from keras_diet import validation
+from keras_diet.layers.configuration import with_arguments
 from keras_diet.types import Config, Tensor
 
 
@@ -89,12 +90,7 @@ class SmoothedCategoricalCrossentropy(keras.losses.SparseCategoricalCrossentropy
 
     def get_config(self) -> Config:
         """Return the arguments of the constructor."""
-        return {
-            "label_smoothing": self.label_smoothing,
-            "reduction": self.reduction,
-            "name": self.name,
-            "ignore_class": self.ignore_class,
-        }
+        return with_arguments({}, self)
 
 
 def label_weights(labels: Tensor, sample_weight: Tensor | None, ignore_class: int | None) -> Tensor:

@@ -93,7 +93,9 @@ def translations():
         results[f"{encoding}/paths"] = np.array([weight.path for weight in task.weights])
         inputs = translation.random_inputs(np.random.default_rng(11))
         results[f"{encoding}/logits"] = task.predict_on_batch(inputs)
-    task.compile(sampler=BeamSearchSampler(3), jit_compile=False)
+    # TensorFlow takes longer to trace the loop than to run it.
+    is_eager = keras.backend.backend() == "tensorflow"
+    task.compile(sampler=BeamSearchSampler(3), jit_compile=False, run_eagerly=is_eager)
     outputs = task.generate(translation.prompts(inputs), stop_token_ids=(3, 6, 20))
     return {**results, **outputs}
 

@@ -8,6 +8,7 @@ import keras
 import pytest
 
 from tests.fixtures import eager_steps, numpy_initializers  # noqa: F401
+from tests.helpers import once
 
 LESSONS = {
     "bias_in_your_model": {"number": 60, "epochs": 1},
@@ -36,7 +37,13 @@ def empty_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
 
-@pytest.mark.parametrize("name", LESSONS)
+# What the others call is tested on each backend. These have layers and devices of their own.
+ON_EACH_BACKEND = ("bias_in_your_model", "several_devices")
+
+
+@pytest.mark.parametrize(
+    "name", [*ON_EACH_BACKEND, *once(*(name for name in LESSONS if name not in ON_EACH_BACKEND))]
+)
 def test_lesson(name, capfd, monkeypatch):
     if name == "several_devices" and keras.config.backend() == "torch":
         pytest.skip("tests/distribution runs it with torchrun")

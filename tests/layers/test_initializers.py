@@ -10,7 +10,7 @@ from keras_diet.layers import (
     UntiedPositionBias,
 )
 from keras_diet.layers.initializers import bert_initializer, fresh
-from keras_diet.layers.position.input_encoding import InputEncoding
+from keras_diet.layers.position.input_encoding import InputEncoding, LearnedPositions
 from tests.helpers import assert_weights_start_differently, to_numpy
 
 pytestmark = pytest.mark.any_backend
@@ -41,7 +41,8 @@ LAYERS = {
     "t5": (lambda **kwargs: BucketedRelativePositionBias(3, **kwargs), 1),
     "tupe": (lambda **kwargs: UntiedPositionBias(3, 2, 11, 7, relative=True, **kwargs), 5),
     "segments": (lambda **kwargs: SegmentBias(3, 5, **kwargs), 1),
-    "input": (lambda **kwargs: InputEncoding(31, 31, **kwargs), 2),
+    "positions": (lambda **kwargs: LearnedPositions(31, **kwargs), 1),
+    "input segments": (lambda **kwargs: InputEncoding(None, 31, **kwargs), 1),
 }
 
 

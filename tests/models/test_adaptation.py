@@ -52,6 +52,7 @@ CHANGES = {
 every_change = pytest.mark.parametrize("change", CHANGES.values(), ids=list(CHANGES))
 
 
+@pytest.mark.any_backend("jax")
 @every_change
 def test_a_task_is_changed_in_a_copy(rng, change):
     """On JAX, compiled training steps destroy arrays that another model shares."""
@@ -155,36 +156,30 @@ def test_longer_sequences_go_in(rng, position_encoding, method):
 
 
 @any_backend
-def test_rows_of_absolute_positions():
-    model = trained(position_encoding="diet_abs")
+@pytest.mark.parametrize(
+    ("position_encoding", "first"), [("diet_abs", 0), ("input", 3)], ids=["bias", "input"]
+)
+def test_rows_of_absolute_positions(position_encoding, first):
+    """Rows before the first position belong to padding."""
+    model = trained(position_encoding=position_encoding, first_position=first or None)
     before, between, repeated = (
-        to_numpy(each.encoder.position_biases[0].query_embedding)
+        to_numpy(
+            each.input_encoding.position_embedding.weights[0]
+            if first
+            else each.encoder.position_biases[0].query_embedding
+        )
         for each in (
             model,
             extend_positions(model, 2 * LENGTH - 1),
             extend_positions(model, 2 * LENGTH + 1, "repeat"),
         )
     )
+    rows = before[first:]
     # Two steps for one: every other row is an old one, the others lie in between.
-    np.testing.assert_allclose(between[::2], before, atol=1e-6)
-    np.testing.assert_allclose(between[1::2], (before[1:] + before[:-1]) / 2, atol=1e-6)
-    np.testing.assert_array_equal(repeated, np.concatenate([before, before, before[:1]]))
-
-
-@any_backend
-def test_rows_before_the_first_position_belong_to_padding():
-    model = trained(position_encoding="input", first_position=3)
-    before, between, repeated = (
-        to_numpy(each.input_encoding.position_embedding.weights[0])
-        for each in (
-            model,
-            extend_positions(model, 2 * LENGTH - 1),
-            extend_positions(model, 2 * LENGTH + 1, "repeat"),
-        )
-    )
-    np.testing.assert_array_equal(between[:3], before[:3])
-    np.testing.assert_allclose(between[3::2], before[3:], atol=1e-6)
-    np.testing.assert_array_equal(repeated, np.concatenate([before, before[3:], before[3:4]]))
+    np.testing.assert_array_equal(between[:first], before[:first])
+    np.testing.assert_allclose(between[first::2], rows, atol=1e-6)
+    np.testing.assert_allclose(between[first + 1 :: 2], (rows[1:] + rows[:-1]) / 2, atol=1e-6)
+    np.testing.assert_array_equal(repeated, np.concatenate([before, rows, rows[:1]]))
 
 
 @any_backend

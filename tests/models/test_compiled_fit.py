@@ -7,11 +7,12 @@ import keras
 import numpy as np
 import pytest
 
+from keras_diet.training import ExactResume, TokenBatches
 from tests.helpers import assert_close, to_numpy
 from tests.models import test_token_classification as words
 from tests.models.diet_transformer import tiny as translation
 from tests.models.question_answering import ANSWERS, CONTEXTS, QUESTIONS, tiny_question_answerer
-from tests.models.tasks import tiny_task
+from tests.models.tasks import tiny_preprocessor, tiny_task
 from tests.models.test_data import COLUMNS, DATASETS, LABELS, WEIGHTS, call, close, make_columns
 from tests.models.tiny import TEXTS, randomize_weights
 
@@ -76,13 +77,60 @@ def model():
     return model
 
 
-# TensorFlow cannot use one program for "objects" too, whose labels have a second axis.
-@pytest.mark.parametrize("kind", [kind for kind in (*DATASETS, *COLUMNS) if kind != "objects"])
+@pytest.mark.parametrize("kind", [*DATASETS, *COLUMNS])
 def test_compiled_steps_read_each_kind_of_data(model, kind):
     parts = (TEXTS, LABELS, WEIGHTS)
     data = DATASETS[kind](*parts) if kind in DATASETS else make_columns(kind, *parts)
+    assert not model.run_eagerly
+    assert call(model.fit, data).history["loss"] == close([weighted_loss(model)])
+
+
+def weighted_loss(model):
     losses = keras.losses.sparse_categorical_crossentropy(
         LABELS, to_numpy(model(model.preprocessor(TEXTS))), from_logits=True
     )
-    assert not model.run_eagerly
-    assert call(model.fit, data).history["loss"] == close([to_numpy(losses) @ WEIGHTS / 5])
+    return to_numpy(losses) @ WEIGHTS / 5
+
+
+# Data with labels and weights of shape (n, 1).
+COLUMN = (TEXTS, LABELS[:, None], WEIGHTS[:, None])
+
+
+def token_batches(model):
+    data = TokenBatches(COLUMN, tokens_per_batch=12, seed=4, preprocessor=model.preprocessor)
+    # The lengths of the first two batches are not those of all.
+    assert [data[i][0]["token_ids"].shape[1] for i in range(5)] == [12, 12, 12, 13, 13]
+    return data
+
+
+def resumed(model, folder):
+    x, y, weights = COLUMN
+    options = {"sample_weight": weights, "batch_size": 2, "validation_data": COLUMN, "verbose": 0}
+    return ExactResume(folder, 3).fit(model, x, y, **options)
+
+
+TRAININGS = {
+    "fit": lambda model, folder: call(model.fit, COLUMN, validation_data=COLUMN),
+    "generator": lambda model, folder: call(model.fit, DATASETS["generator"](*COLUMN)),
+    "token batches": lambda model, folder: call(
+        model.fit, token_batches(model), validation_data=token_batches(model)
+    ),
+    "ExactResume": resumed,
+}
+
+
+@pytest.mark.parametrize("name", TRAININGS)
+def test_columns_of_labels_go_with_length_buckets(tmp_path, name):
+    """Keras must know that the second axis of labels has the size 1, but that of texts has none."""
+    model = tiny_task("classifier")
+    model.preprocessor = tiny_preprocessor("classifier", length_buckets=(12,))
+    randomize_weights(model).output_dropout.rate = 0.0
+    model.compile(keras.optimizers.SGD(0.0), jit_compile=False)
+    losses = TRAININGS[name](model, tmp_path).history
+    losses = losses["loss"] + losses.get("val_loss", [])
+    losses.append(call(model.evaluate, token_batches(model))[0])
+    assert losses == close([weighted_loss(model)] * len(losses))
+    # The same program takes labels without the second axis.
+    if name == "fit":
+        data = (TEXTS, LABELS, WEIGHTS)
+        assert call(model.fit, data).history["loss"] == close([weighted_loss(model)])

@@ -77,7 +77,6 @@ def grain_dataset(*parts):
 
 DATASETS = {
     "PyDataset": lambda *parts: PyDataset(batches(*parts)),
-    "PyDataset with workers": lambda *parts: PyDataset(batches(*parts), workers=3),
     "list of batches": lambda *parts: collections.UserList(batches(*parts)),
     "iterable without length": lambda *parts: Unsized(batches(*parts)),
     "generator": lambda *parts: iter(batches(*parts)),
@@ -320,12 +319,11 @@ def test_steps_per_epoch_continue(model, make, expected):
 
 
 def test_a_dataset_of_the_user_is_told_of_epochs(model):
-    dataset = PyDataset(batches(TEXTS, LABELS), workers=3, max_queue_size=17)
+    dataset = PyDataset(batches(TEXTS, LABELS))
     model.fit(dataset, epochs=2, verbose=0)
     # Keras may end an epoch before the first one.
     assert dataset.events[-4:] == ["begin", "end"] * 2
-    data = model.as_dataset(dataset)
-    assert (data.workers, data.max_queue_size, data.num_batches) == (3, 17, 3)
+    assert model.as_dataset(dataset).num_batches == 3
 
 
 def test_batches_of_arrays_reach_keras_untouched(model):
@@ -442,11 +440,6 @@ def test_masks_are_new_in_each_epoch_and_fixed_in_validation():
     assert first == masks(0, 0)
     assert first != masks(0, 0, seed=22)
     assert first != second != other
-    # The threads of a user's dataset may begin an epoch with any batch.
-    keras.utils.set_random_seed(21)
-    threads = tiny_task("masked_lm").as_dataset(PyDataset([TEXTS[:2], TEXTS[2:4]], workers=2))
-    threads.on_epoch_end()
-    assert threads[1][0]["mask_positions"].tolist() == other
     model = tiny_task("masked_lm")
     # The weights do not change, so only masks could change the loss.
     model.compile(keras.optimizers.SGD(0.0))
@@ -545,6 +538,10 @@ REFUSED = {
     ),
     "too short": (
         lambda m: tiny_preprocessor("classifier", sequence_length=2)(TEXTS),
+        "at least 3, for the special tokens of 1 segments.*sequence_length=2",
+    ),
+    "too short for a word": (
+        lambda m: tiny_preprocessor("token_classifier", sequence_length=2)([["fox"]]),
         "at least 3, for the special tokens of 1 segments.*sequence_length=2",
     ),
     "more segments than tokens": (

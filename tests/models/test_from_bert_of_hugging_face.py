@@ -1,7 +1,6 @@
 """`from_bert` with BERTs of Hugging Face, from folders and from models of `transformers`."""
 
 import json
-import logging
 import os
 import warnings
 
@@ -9,6 +8,7 @@ import keras
 import keras_hub
 import numpy as np
 import pytest
+import tokenizers
 
 from keras_diet.models import (
     DietBertBackbone,
@@ -304,25 +304,27 @@ def test_names_and_kind_of_labels(tmp_path, labels, problem, names):
 
 @any_backend
 @pytest.mark.parametrize("lowercase", [True, False])
-def test_tokens_are_those_of_hugging_face(tmp_path, lowercase):
+@pytest.mark.parametrize("file", ["tokenizer.json", "vocab.txt"])
+def test_tokens_are_those_of_hugging_face(tmp_path, lowercase, file):
     import transformers
 
     make(tmp_path)
-    # Some vocabularies have tokens at which Python splits lines.
+    # In `vocab.txt`, some vocabularies have tokens at which Python splits lines.
     vocabulary = [*VOCABULARY[:-1], "\u2028"]
-    (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in vocabulary), "utf-8")
-    logging.getLogger("transformers").setLevel(logging.ERROR)
-    theirs = transformers.BertTokenizer(str(tmp_path / "vocab.txt"), do_lower_case=lowercase)
+    theirs = transformers.BertTokenizer(
+        {token: i for i, token in enumerate(vocabulary)}, do_lower_case=lowercase
+    )
     theirs.save_pretrained(tmp_path)
+    if file == "vocab.txt":
+        (tmp_path / file).write_text("".join(f"{token}\n" for token in vocabulary), "utf-8")
+        os.remove(tmp_path / "tokenizer.json")
     ours = DietBertTokenizer.from_bert(tmp_path)
-    assert ours.lowercase is lowercase
-    assert ours.get_vocabulary() == vocabulary
+    assert (ours.lowercase, ours.get_vocabulary()) == (lowercase, vocabulary)
     texts = TEXTS + ACCENTS
     assert ours(texts) == theirs(texts, add_special_tokens=False)["input_ids"]
     # Arguments go first.
     other = DietBertTokenizer.from_bert(tmp_path, lowercase=not lowercase, sequence_length=7)
-    assert other.lowercase is not lowercase
-    assert len(other("the fox")) == 7
+    assert (other.lowercase, len(other("the fox"))) == (not lowercase, 7)
 
 
 MPNET = ["[CLS]", "<s>", "[SEP]", "<pad>", "</s>", "[PAD]", "[MASK]", "[UNK]", "the", "fox"]
@@ -333,76 +335,75 @@ MPNET += ["<mask>", "<unk>", *(f"[unused{i}]" for i in range(len(VOCABULARY) - 1
 @pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json", None])
 @pytest.mark.parametrize("cls_token", ["<s>", {"content": "[unused3]", "lstrip": False}])
 def test_special_tokens_are_those_of_the_checkpoint(tmp_path, file, cls_token):
-    """Without a file that names them, the vocabulary says whether they are MPNet's."""
-    import transformers
-
+    """Without a file that names them, the type of the model says that they are BERT's."""
     model = make(tmp_path)
-    theirs = transformers.MPNetTokenizer({token: i for i, token in enumerate(MPNET)})
-    theirs.save_pretrained(tmp_path)
     (tmp_path / "vocab.txt").write_text("".join(f"{token}\n" for token in MPNET))
-    os.remove(tmp_path / "tokenizer.json")
-    special = json.loads((tmp_path / "tokenizer_config.json").read_text())
-    os.remove(tmp_path / "tokenizer_config.json")
-    if file is not None:
-        change_json(tmp_path / file, **{**special, "cls_token": cls_token, "unk_token": "<unk>"})
+    names = {"cls": cls_token, "sep": "</s>", "pad": "<pad>", "mask": "<mask>", "unk": "<unk>"}
+    expected = ["[unused3]" if isinstance(cls_token, dict) else "<s>", *list(names.values())[1:]]
+    if file is None:
+        expected = ["[CLS]", "[SEP]", "[PAD]", "[MASK]", "[UNK]"]
+    else:
         other = {"tokenizer_config.json", "special_tokens_map.json"} - {file}
         change_json(tmp_path / other.pop(), cls_token="[unused5]")
+        change_json(tmp_path / file, **{f"{role}_token": names[role] for role in names})
         if file == "tokenizer_config.json":
             change_json(tmp_path / file, added_tokens_decoder={})
-    cls_token = "<s>" if file is None or cls_token == "<s>" else "[unused3]"
     tokenizer = DietBertTokenizer.from_bert(tmp_path)
-    assert tokenizer.oov_token == ("[UNK]" if file is None else "<unk>")
-    ids = [tokenizer.start_token_id, *tokenizer("the fox"), tokenizer.end_token_id]
-    assert ids == [MPNET.index(cls_token), *theirs("the fox")["input_ids"][1:]]
-    assert (tokenizer.pad_token, tokenizer.mask_token) == ("<pad>", "<mask>")
+    roles = ("cls_token", "sep_token", "pad_token", "mask_token", "oov_token")
+    assert [getattr(tokenizer, role) for role in roles] == expected
+    assert tokenizer("the fox").tolist() == [MPNET.index("the"), MPNET.index("fox")]
     # The backbone gives the first position to the same token.
     given, found = (
         DietBertBackbone.from_bert(bert, **arguments).token_embedding.get_weights()[0]
-        for bert, arguments in ((model, {"cls_token_id": ids[0]}), (tmp_path, {}))
+        for bert, arguments in (
+            (model, {"cls_token_id": MPNET.index(expected[0])}),
+            (tmp_path, {}),
+        )
     )
     np.testing.assert_array_equal(found, given)
 
 
-def write_tokenizer(folder, vocabulary, **contents):
+def write_tokenizer(folder, vocabulary, normalizer, **config):
     """A folder whose vocabulary is in `tokenizer.json`."""
     make(folder)
     os.remove(folder / "vocab.txt")
-    change_json(folder / "tokenizer.json", **{"model": {"vocab": vocabulary}, **contents})
+    tokenizer = tokenizers.Tokenizer(tokenizers.models.WordPiece(vocabulary, unk_token="[UNK]"))
+    tokenizer.normalizer = normalizer
+    tokenizer.save(str(folder / "tokenizer.json"))
+    change_json(folder / "tokenizer_config.json", **config)
+
+
+BERTS = tokenizers.normalizers.BertNormalizer
+AS_IT_IS = {"tokenizer_class": "PreTrainedTokenizerFast"}
 
 
 @any_backend
 @pytest.mark.parametrize(
     ("normalizer", "config", "expected"),
     [
-        ((False, True, False), (None, None, None), (False, True, False)),
-        ((True, True, True), (False, False, False), (False, False, False)),
-        ((None, None, None), (None, None, None), (True, True, True)),
-        ((False, None, None), (None, None, None), (False, False, True)),
+        (BERTS(), {"do_lower_case": False, "strip_accents": True}, (False, True, True)),
+        (BERTS(), {"tokenize_chinese_chars": False}, (True, True, False)),
+        (BERTS(lowercase=False), {**AS_IT_IS, "do_lower_case": True}, (False, False, True)),
+        (BERTS(strip_accents=False), AS_IT_IS, (True, False, True)),
     ],
 )
 def test_settings_of_the_two_files(tmp_path, normalizer, config, expected):
-    names = ("lowercase", "strip_accents", "handle_chinese_chars")
+    """The class of the tokenizer says which file counts."""
     shuffled = dict(sorted((token, i) for i, token in enumerate(VOCABULARY)))
-    write_tokenizer(tmp_path, shuffled, normalizer=dict(zip(names, normalizer, strict=True)))
-    names = ("do_lower_case", "strip_accents", "tokenize_chinese_chars")
-    change_json(tmp_path / "tokenizer_config.json", **dict(zip(names, config, strict=True)))
+    write_tokenizer(tmp_path, shuffled, normalizer, **config)
     tokenizer = DietBertTokenizer.from_bert(str(tmp_path))
     assert tokenizer.get_vocabulary() == VOCABULARY
     assert (tokenizer.lowercase, tokenizer.strip_accents, tokenizer.split_on_cjk) == expected
 
 
 @any_backend
-@pytest.mark.parametrize(
-    ("contents", "message"),
-    [
-        ({"model": {"type": "Unigram", "vocab": [["a", 0.5]]}}, "'WordPiece'.*'Unigram'"),
-        ({"normalizer": {"type": "Sequence"}}, "'BertNormalizer'.*'Sequence'"),
-    ],
-    ids=["unigram", "sequence"],
-)
-def test_other_tokenizers_are_refused(tmp_path, contents, message):
-    write_tokenizer(tmp_path, {token: i for i, token in enumerate(VOCABULARY)}, **contents)
-    with pytest.raises(ValueError, match=message):
+def test_other_tokenizers_are_refused(tmp_path):
+    ids = {token: i for i, token in enumerate(VOCABULARY)}
+    write_tokenizer(tmp_path, ids, tokenizers.normalizers.NFC(), **AS_IT_IS)
+    with pytest.raises(ValueError, match=r"'BertNormalizer'.*'NFC'"):
+        DietBertTokenizer.from_bert(tmp_path)
+    change_json(tmp_path / "tokenizer.json", model={"type": "Unigram", "vocab": [["a", 0.5]]})
+    with pytest.raises(ValueError, match=r"'WordPiece'.*'Unigram'"):
         DietBertTokenizer.from_bert(tmp_path)
     with pytest.raises(ValueError, match=r"`bert` must be .*Received: bert=3"):
         DietBertTokenizer.from_bert(3)

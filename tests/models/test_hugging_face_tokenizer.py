@@ -8,6 +8,7 @@ import json
 import os
 import pathlib
 import pickle
+import shutil
 import tempfile
 
 import keras
@@ -30,18 +31,20 @@ from keras_diet.models import (
     DietBertTextEmbedder,
     DietBertTextEmbedderPreprocessor,
     DietBertTokenClassifierPreprocessor,
+    DietBertTokenizer,
     HuggingFaceTokenizer,
 )
 from tests.helpers import assert_close
 from tests.models.multilingual import TEXTS
 from tests.models.test_tokenizers import ANY_TEXT, AWKWARD_TEXTS, CHARACTERS, check_spans
-from tests.models.tiny import randomize_weights, tiny_backbone
+from tests.models.tiny import VOCABULARY, randomize_weights, tiny_backbone
 from tests.models.tiny_encoders import make
 
 pytestmark = pytest.mark.any_backend
 TRAINING = [*(text for texts in TEXTS.values() for text in texts), *CHARACTERS, "foxes 123 fine é"]
 SPECIAL = ["<s>", "<pad>", "</s>", "<unk>", "<mask>"]
 BERTS = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]"]
+AT_INPUT = {"position_encoding": "input", "segment_encoding": "input"}
 A = ["the fox", "", "a quick brown fox jumped", "der Fuchs", "😀é  猫 the lazy dog ."]
 B = ["the dog sleeps .", "fox", "", "schläft over the lazy dog", "½ ﬁne"]
 
@@ -65,8 +68,7 @@ def modern_bert(texts, size):
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     tokenizer.add_tokens(["  ", "   "])
-    lstrip = tokenizers.AddedToken("[MASK]", lstrip=True, special=True)
-    tokenizer.add_special_tokens([*BERTS[:4], lstrip])
+    tokenizer.add_special_tokens([*BERTS[:4], tokenizers.AddedToken("[MASK]", lstrip=True)])
     tokenizer.post_processor = processors.TemplateProcessing(
         single="[CLS] $A [SEP]",
         pair="[CLS] $A [SEP] $B:1 [SEP]:1",
@@ -76,8 +78,8 @@ def modern_bert(texts, size):
     return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **roles)
 
 
-def xlm_roberta(texts, size):
-    """Unigram with SentencePiece's normalization, and ids of fairseq."""
+def pieces(texts, size):
+    """Unigram with SentencePiece's normalization, as arguments of classes of `transformers`."""
     from transformers.utils import sentencepiece_model_pb2_new as pb2
 
     file, model = io.BytesIO(), pb2.ModelProto()
@@ -86,11 +88,28 @@ def xlm_roberta(texts, size):
         hard_vocab_limit=False, max_sentence_length=2**20,
     )  # fmt: skip
     model.ParseFromString(file.getvalue())
-    pieces = [(piece.piece, piece.score) for piece in model.pieces[3:]]
-    return transformers.XLMRobertaTokenizer(
-        vocab=[*((token, 0.0) for token in SPECIAL[:4]), *pieces],
-        _spm_precompiled_charsmap=model.normalizer_spec.precompiled_charsmap,
-    )
+    words = [(piece.piece, piece.score) for piece in model.pieces[3:]]
+    return words, {"_spm_precompiled_charsmap": model.normalizer_spec.precompiled_charsmap}
+
+
+def xlm_roberta(texts, size):
+    words, table = pieces(texts, size)
+    vocabulary = [*((token, 0.0) for token in SPECIAL[:4]), *words]
+    return transformers.XLMRobertaTokenizer(vocabulary, **table)
+
+
+def camembert(texts, size):
+    words, table = pieces(texts, size)
+    first = ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED", "<s>", "</s>"]
+    vocabulary = [*((token, 0.0) for token in first), *words]
+    return transformers.CamembertTokenizer(vocab=vocabulary, **table)
+
+
+def t5(texts, size):
+    words, table = pieces(texts, size)
+    last = [(f"<extra_id_{i}>", 0.0) for i in reversed(range(100))]
+    vocabulary = [*((token, 0.0) for token in ("<pad>", "</s>", "<unk>")), *words, *last]
+    return transformers.T5Tokenizer(vocabulary, **table)
 
 
 def word_pieces(texts, size, special_tokens):
@@ -118,14 +137,19 @@ KINDS = {
     "bert": bert,
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
+MORE_KINDS = {**KINDS, "camembert": camembert, "t5": t5}
+
+
+def read(folder):
+    """The tokenizer of a folder, as we and as `transformers` read it."""
+    theirs = transformers.AutoTokenizer.from_pretrained(folder)
+    return HuggingFaceTokenizer.from_hugging_face(folder), theirs
 
 
 def pair_of(make, texts, size):
-    """A tokenizer of ours and of `transformers`, both read from the files that the latter wrote."""
     with tempfile.TemporaryDirectory() as folder:
         make(texts, size).save_pretrained(folder)
-        theirs = transformers.AutoTokenizer.from_pretrained(folder)
-        return HuggingFaceTokenizer.from_hugging_face(folder), theirs
+        return read(folder)
 
 
 @functools.cache
@@ -446,6 +470,146 @@ def test_a_task_is_written_with_any_tokenizer(tmp_path, kind):
     assert_close(task.predict((A, B), verbose=0), model(**inputs).logits.detach(), 1e-5)
 
 
+# === Files beside `tokenizer.json` ===
+
+
+def flags(content, **others):
+    """An added token with flags, as in files."""
+    names = ("single_word", "lstrip", "rstrip", "normalized")
+    return {"content": content, "special": True, **dict.fromkeys(names, False), **others}
+
+
+def in_config(**settings):
+    return {"tokenizer_config.json": settings}
+
+
+LOST = {"added_tokens_decoder": None}
+# What files say: `None` removes a setting.
+FILES = {
+    "case": in_config(do_lower_case=False),
+    "case and accents": in_config(do_lower_case=False, strip_accents=True),
+    "accents": in_config(strip_accents=False),
+    "Chinese": in_config(tokenize_chinese_chars=False),
+    "space": in_config(add_prefix_space=True),
+    "no space": in_config(add_prefix_space=False),
+    "as it is": in_config(tokenizer_class="PreTrainedTokenizerFast"),
+    "without a template": {**in_config(), "tokenizer.json": {"post_processor": None}},
+    "ordinary words": in_config(split_special_tokens=True),
+    "additional": in_config(additional_special_tokens=["<e1>", "<e2>"]),
+    "extra": in_config(extra_special_tokens=["<e2>"], additional_special_tokens=["<e1>"]),
+    "by names": in_config(extra_special_tokens={"e_token": "<e1>"}),
+    "of a name": in_config(e_token="<e2>", **LOST),
+    "gaps": in_config(
+        added_tokens_decoder={
+            "901": flags("<e1>", lstrip=True, rstrip=True),
+            "950": flags("Fox", special=False, normalized=True, single_word=True),
+            "999": flags("<E2>", normalized=True),
+        }
+    ),
+    "another mask": in_config(added_tokens_decoder={"4": flags("<mask>", rstrip=True)}),
+    "old": {**in_config(**LOST), "added_tokens.json": {"<e1>": 900, "<e2>": 999}},
+    "old and special": {
+        **in_config(extra_special_tokens=["<e1>"], **LOST),
+        "added_tokens.json": {"<e2>": 900, "<e1>": 999},
+    },
+    "map": {
+        **in_config(**LOST),
+        "special_tokens_map.json": {
+            "mask_token": flags("<e2>", lstrip=True, rstrip=True),
+            "additional_special_tokens": ["<e1>"],
+        },
+    },
+    "map that is not read": {**in_config(), "special_tokens_map.json": {"sep_token": "<e1>"}},
+}
+# Special tokens inside, repeated emoji, and a normalized special token.
+INSIDE = [
+    *(
+        "the <e1> fox <e2>  Fox",
+        "<e1>the<e1>Fox <E2> THE Foxes",
+        "<S> [sep] <e2><e2>Thé 猫猫犬 ﬁne",
+    ),
+    *("the [SEP] fox </s> <mask> cat [MASK] dog", "<mask> <mask>  <pad>[PAD]<extra_id_3> x"),
+    *("👩\u200d💻👩\u200d💻 😀😀😀 ", *AWKWARD_TEXTS),
+]
+
+
+def write(folder, files):
+    """Change what the files of a folder say."""
+    for name, changes in files.items():
+        path = pathlib.Path(folder, name)
+        contents = {**(json.loads(path.read_text()) if path.is_file() else {}), **changes}
+        kept = {k: v for k, v in contents.items() if v is not None or k == "post_processor"}
+        path.write_text(json.dumps(kept))
+
+
+def assert_same_ids(ours, theirs, texts):
+    assert ours(texts) == theirs(texts, add_special_tokens=False)["input_ids"]
+    first, second = (theirs(text, add_special_tokens=False)["input_ids"] for text in ("fox", "dog"))
+    start, separator, end, numbers_segments = ours.template
+    both = theirs("fox", "dog", return_token_type_ids=True)
+    assert both["input_ids"] == [*start, *first, *separator, *second, *end]
+    assert max(both["token_type_ids"]) == numbers_segments
+    assert ours.vocabulary_size() == max(theirs.get_vocab().values()) + 1
+
+
+@pytest.mark.parametrize("kind", MORE_KINDS)
+def test_settings_of_all_files_are_read_as_by_transformers(kind, tmp_path):
+    MORE_KINDS[kind](TRAINING, 330).save_pretrained(tmp_path / "original")
+    for name, files in FILES.items():
+        shutil.copytree(tmp_path / "original", tmp_path / name)
+        write(tmp_path / name, files)
+        ours, theirs = read(tmp_path / name)
+        try:
+            assert_same_ids(ours, theirs, INSIDE)
+            for role in ("cls", "pad", "mask", "unk"):
+                expected = getattr(theirs, f"{role}_token")
+                assert getattr(ours, f"{role}_token") in (expected, expected or "<mask>")
+        except AssertionError as error:
+            raise AssertionError(f"files {name!r}: other ids than in transformers") from error
+        if name == "ordinary words":
+            copy = HuggingFaceTokenizer.from_config(ours.get_config())
+            copy.set_tokenizer(ours.fast_tokenizer())
+            assert copy(INSIDE) == ours(INSIDE) != read(tmp_path / "case")[0](INSIDE)
+
+
+@pytest.mark.parametrize("model_type", ["bert", "distilbert", "electra"])
+def test_the_model_says_the_class_of_a_file_without_one(model_type, tmp_path):
+    """`transformers` lowercases and adds special tokens for these types."""
+    make(model_type).save_pretrained(tmp_path)
+    (tmp_path / "tokenizer.json").write_text(words(post_processor=None))
+    ours, theirs = read(tmp_path)
+    assert_same_ids(ours, theirs, ["The FOX [SEP] fox"])
+    assert ours.template.start == [1]
+    write(tmp_path, in_config(tokenizer_class="TokenizersBackend"))
+    assert read(tmp_path)[0].template.start == []
+
+
+@pytest.mark.parametrize(
+    "files, message",
+    [
+        # Earlier versions of `transformers` read the first one, and 5 the second one.
+        (
+            {"tokenizer.json": {"normalizer": {"type": "BertNormalizer", "lowercase": False}}},
+            "`do_lower_case` must be in tokenizer_config.json.*takes True.*lowercase=False",
+        ),
+        (in_config(tokenizer_class="RobertaTokenizerFast"), "type 'BPE'.*'WordPiece' in tokenizer"),
+        (in_config(tokenizer_class="RoFormerTokenizer"), "`tokenizer_class` must be .*'RoFormer"),
+        (in_config(tokenizer_class="MPNetTokenizer"), "special tokens of its .*: no cls, sep"),
+        (in_config(truncation_side="left"), "`truncation_side` must be 'right'"),
+        (
+            {"tokenizer.json": {"truncation": {"direction": "Left"}}},
+            "`truncation_side` must be 'right'",
+        ),
+    ],
+)
+def test_files_that_disagree_are_refused(files, message, tmp_path):
+    (tmp_path / "tokenizer.json").write_text(words())
+    write(tmp_path, {**in_config(tokenizer_class="BertTokenizer")})
+    write(tmp_path, files)
+    with pytest.raises(ValueError, match=message):
+        HuggingFaceTokenizer.from_hugging_face(tmp_path)
+
+
 def words(**changes):
     """A small `tokenizer.json` of BERT, with changes."""
     tokenizer = tokenizers.BertWordPieceTokenizer({t: i for i, t in enumerate([*BERTS, "fox"])})
@@ -526,10 +690,6 @@ REFUSED = [
     (lambda: HuggingFaceTokenizer(words(added_tokens=[])), "must have added tokens"),
     (lambda: HuggingFaceTokenizer(words(added_tokens=ADDED[:3])), "`pad_token` must be a token"),
     (lambda: HuggingFaceTokenizer(words(post_processor=TEMPLATE)), "after one and two texts"),
-    (
-        lambda: DietBertMaskedLMPreprocessor(HuggingFaceTokenizer(words(added_tokens=ADDED[:4]))),
-        "must have a mask token",
-    ),
     (lambda: HuggingFaceTokenizer(words())(["fox", "a\ud800"]), "in row 1"),
     (lambda: HuggingFaceTokenizer()("fox"), "A tokenizer must be set"),
     (lambda: HuggingFaceTokenizer(words()).token_to_id("dog"), "Received: 'dog'"),
@@ -548,6 +708,43 @@ def test_refusals(call, message):
 # === Folders of tasks ===
 
 
+@every_kind
+def test_added_tokens_keep_their_flags(kind, tmp_path):
+    """A mask takes the space before it, also in files that we write."""
+    ours, _ = trained(kind)
+    more = [flags("<e1>", rstrip=True), flags("Fox", special=False, single_word=True)]
+    fast = tokenizers.Tokenizer.from_str(ours.fast_tokenizer().to_str())
+    fast.add_tokens([tokenizers.AddedToken(**each) for each in more])
+    ours = HuggingFaceTokenizer(fast)
+    backbone = tiny_backbone(num_layers=1, vocabulary_size=len(ours.get_vocabulary()), **AT_INPUT)
+    preprocessor = DietBertTextEmbedderPreprocessor(ours, sequence_length=11)
+    DietBertTextEmbedder(backbone, preprocessor).export_to_hugging_face(tmp_path, "bert")
+    written = json.loads((tmp_path / "tokenizer.json").read_text())["added_tokens"]
+    assert written == json.loads(fast.to_str())["added_tokens"]
+    assert any(token["lstrip"] for token in written) == (kind != "bert")
+    back, theirs = read(tmp_path)
+    assert ours(INSIDE) == back(INSIDE) == theirs(INSIDE, add_special_tokens=False)["input_ids"]
+    assert theirs.model_max_length == 11
+
+
+@pytest.mark.parametrize("in_strings", [False, True])
+def test_special_tokens_in_texts_are_written_as_they_are_read(in_strings, tmp_path):
+    """Texts of users cannot contain special tokens, unless the tokenizer says so."""
+    ours = DietBertTokenizer(VOCABULARY, special_tokens_in_strings=in_strings)
+    preprocessor = DietBertTextEmbedderPreprocessor(ours, sequence_length=11)
+    embedder = DietBertTextEmbedder(tiny_backbone(num_layers=1, **AT_INPUT), preprocessor)
+    write_over = {"special_tokens_map.json": {"cls_token": "fox"}, "added_tokens.json": {"the": 3}}
+    write(tmp_path, {**write_over, "sentence_roberta_config.json": {"max_seq_length": 5}})
+    embedder.export_to_hugging_face(tmp_path, "bert")
+    # Files of an older tokenizer would change the new one.
+    assert not [name for name in write_over if (tmp_path / name).exists()]
+    text = "the fox [SEP] the [MASK]"
+    ids = ours(text).tolist()
+    back, theirs = read(tmp_path)
+    assert back(text).tolist() == theirs(text, add_special_tokens=False)["input_ids"] == ids
+    assert (3 in ids) == in_strings
+
+
 @pytest.mark.parametrize("names", [{}, {"cls_token": "[CLS]", "sep_token": "[SEP]"}])
 def test_a_tokenizer_without_a_template_is_written_without_one(names, tmp_path):
     added = [token for token in ADDED if names or token["content"] not in ("[CLS]", "[SEP]")]
@@ -561,6 +758,106 @@ def test_a_tokenizer_without_a_template_is_written_without_one(names, tmp_path):
     assert np.array(packed).tolist() == [[5, 5, 5, 3, 3]]
 
 
+LENGTHS = [
+    # sentence-transformers 6 writes only the first one.
+    ({**in_config(model_max_length=19), "sentence_bert_config.json": {}}, 19),
+    ({**in_config(model_max_length=19), "sentence_bert_config.json": {"max_seq_length": 23}}, 23),
+    ({**in_config(model_max_length=19), "sentence_bert_config.json": {"a": 1}}, 19),
+    (
+        {
+            **in_config(model_max_length=None),
+            "sentence_roberta_config.json": {"max_seq_length": 17},
+        },
+        17,
+    ),
+    (
+        {
+            **in_config(model_max_length=19),
+            "sentence_distilbert_config.json": {"max_seq_length": 29},
+        },
+        29,
+    ),
+    (
+        {
+            **in_config(model_max_length=19),
+            "sentence_bert_config.json": {
+                "max_seq_length": 23,
+                "processor_kwargs": {"model_max_length": 31},
+            },
+        },
+        31,
+    ),
+    (in_config(model_max_length=int(1e30)), 40),
+    (in_config(model_max_length=None), 40),
+]
+
+
+@pytest.mark.parametrize("files, length", LENGTHS)
+def test_the_longest_text_is_that_of_sentence_transformers(files, length, tmp_path):
+    import sentence_transformers
+
+    theirs = modern_bert(TRAINING, 400)
+    theirs.save_pretrained(tmp_path)
+    make("bert", vocab_size=len(theirs), max_position_embeddings=40).save_pretrained(tmp_path)
+    modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
+    write(tmp_path, {"modules.json": {}})
+    (tmp_path / "modules.json").write_text(
+        json.dumps(
+            [
+                {
+                    "idx": i,
+                    "name": str(i),
+                    "path": path,
+                    "type": f"sentence_transformers.models.{m}",
+                }
+                for i, (m, path) in enumerate(modules)
+            ]
+        )
+    )
+    (tmp_path / "1_Pooling").mkdir()
+    write(
+        tmp_path,
+        {
+            "1_Pooling/config.json": {
+                "word_embedding_dimension": 24,
+                "pooling_mode_mean_tokens": True,
+            }
+        },
+    )
+    write(tmp_path, files)
+    reference = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu")
+    assert reference.max_seq_length == length
+    embedder = DietBertTextEmbedder.from_hugging_face(tmp_path)
+    texts = ["the fox", "the quick brown fox jumped over the lazy dogs " * 5]
+    assert_close(embedder.encode_text(texts, verbose=0), reference.encode(texts), 1e-5)
+    classifier = DietBertTextClassifier.from_hugging_face(tmp_path, num_classes=2)
+    for task in (embedder, classifier):
+        assert task.preprocessor.sequence_length == length
+        assert task.preprocessor.length_buckets == ((16, 32) if length > 32 else (16,))
+
+
+def test_the_longest_text_of_a_cross_encoder(tmp_path):
+    import sentence_transformers
+    import torch
+
+    theirs = modern_bert(TRAINING, 400)
+    theirs.save_pretrained(tmp_path / "a")
+    options = {"vocab_size": len(theirs), "max_position_embeddings": 40, "num_labels": 1}
+    make("bert", "ForSequenceClassification", **options).save_pretrained(tmp_path / "a")
+    reference = sentence_transformers.CrossEncoder(str(tmp_path / "a"), device="cpu", max_length=19)
+    reference.save_pretrained(str(tmp_path / "b"))
+    pairs = [("the fox", "a dog"), ("the quick brown fox " * 5, "the lazy dogs " * 5)]
+    expected = reference.predict(pairs, activation_fn=torch.nn.Identity())
+    classifier = DietBertTextClassifier.from_hugging_face(tmp_path / "b")
+    assert classifier.preprocessor.sequence_length == 19
+    found = classifier.predict(tuple(map(list, zip(*pairs, strict=True))), verbose=0)
+    assert_close(found[:, 0], expected, 1e-5)
+    # Windows of a question answerer have the default of their class, if it is shorter.
+    with pytest.warns(UserWarning, match="has no head for this task"):
+        answerer = DietBertQuestionAnswerer.from_hugging_face(tmp_path / "b")
+    assert (answerer.preprocessor.sequence_length, answerer.preprocessor.doc_stride) == (19, 6)
+
+
 @pytest.mark.parametrize("lowercase", [True, False])
 def test_the_case_of_a_sentence_transformer(lowercase, tmp_path):
     import sentence_transformers
@@ -569,35 +866,42 @@ def test_the_case_of_a_sentence_transformer(lowercase, tmp_path):
     theirs.save_pretrained(tmp_path)
     make("bert", vocab_size=len(theirs), max_position_embeddings=40).save_pretrained(tmp_path)
     sentence_transformers.SentenceTransformer(str(tmp_path)).save_pretrained(str(tmp_path))
-    file = tmp_path / "sentence_bert_config.json"
-    settings = {"do_lower_case": lowercase, "max_seq_length": 32 + lowercase}
-    file.write_text(json.dumps({**json.loads(file.read_text()), **settings}))
+    write(tmp_path, {"sentence_bert_config.json": {"do_lower_case": lowercase}})
     reference = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu")
     texts = ["The FOX", "DER Fuchs sleeps [MASK] É"]
     expected = reference.tokenizer(texts, add_special_tokens=False)["input_ids"]
-    embedder = DietBertTextEmbedder.from_hugging_face(tmp_path)
-    assert embedder.preprocessor.tokenizer(texts) == expected
-    classifier = DietBertTextClassifier.from_hugging_face(tmp_path, num_classes=2)
-    for task in (embedder, classifier):
-        assert task.preprocessor.length_buckets == ((16, 32) if lowercase else (16,))
-    plain = theirs(texts, add_special_tokens=False)["input_ids"]
-    assert (plain == expected) is not lowercase
+    tokenizer = DietBertTextEmbedder.from_hugging_face(tmp_path).preprocessor.tokenizer
+    assert tokenizer(texts) == expected
+    assert (theirs(texts, add_special_tokens=False)["input_ids"] == expected) is not lowercase
 
 
 # === Real text ===
 
 
-@every_kind
-def test_all_texts_of_xnli(kind):
-    """15 languages. `KERAS_DIET_DATA` is a folder with the data set in `xnli`."""
+@pytest.mark.parametrize("kind", MORE_KINDS)
+def test_all_texts_of_xnli(kind, tmp_path):
+    """15 languages, also with special tokens inside.
+
+    `KERAS_DIET_DATA` is a folder with the data set in `xnli`.
+    """
     files = sorted(pathlib.Path(os.environ.get("KERAS_DIET_DATA", "."), "xnli").glob("*-??.tsv"))
     if not files:
         pytest.skip("KERAS_DIET_DATA has no files xnli/*-??.tsv")
     lines = [line for file in files for line in file.read_text("utf-8").splitlines()]
     texts = list(dict.fromkeys(text for line in lines for text in line.split("\t")[:2]))
-    ours, theirs = pair_of(KINDS[kind], texts[::10], 5000)
-    expected = theirs(texts, add_special_tokens=False, return_offsets_mapping=True)
-    found = ours.tokenize_with_offsets(texts)
-    assert [ids for ids, _ in found] == expected["input_ids"]
-    for text, (_, spans), theirs in zip(texts, found, expected["offset_mapping"], strict=True):
-        assert spans == [trimmed(text, span) for span in theirs]
+    rng, inside = np.random.default_rng(0), ["<e1>", "[SEP]", " </s>", "<mask> ", "Fox", "  "]
+    for text in texts[::10]:
+        i = rng.integers(len(text))
+        texts.append(text[:i] + inside[i % len(inside)] + text[i:])
+    MORE_KINDS[kind](texts[::10], 5000).save_pretrained(tmp_path / "original")
+    for name in ("original", *FILES):
+        if name != "original":
+            shutil.copytree(tmp_path / "original", tmp_path / name)
+            write(tmp_path / name, FILES[name])
+        ours, theirs = read(tmp_path / name)
+        some = texts if name == "original" else texts[:: 5 * len(FILES)]
+        expected = theirs(some, add_special_tokens=False, return_offsets_mapping=True)
+        found = ours.tokenize_with_offsets(some)
+        assert [ids for ids, _ in found] == expected["input_ids"], name
+        for text, (_, spans), offsets in zip(some, found, expected["offset_mapping"], strict=True):
+            assert spans == [trimmed(text, span) for span in offsets]

@@ -8,11 +8,18 @@ import numpy as np
 import pytest
 
 from keras_diet.models import DietBertTextClassifier
+from keras_diet.training import ExactResume
 from tests.helpers import to_numpy
 from tests.models.hub.toy import ToyBackbone, ToyTask, toy_inputs, toy_labels
 from tests.models.tasks import tiny_preprocessor, tiny_task
-from tests.models.test_data import Column, Series
-from tests.models.tiny import TEXTS, random_inputs, randomize_weights, tiny_backbone
+from tests.models.test_data import Column, PyDataset, Series
+from tests.models.tiny import (
+    TEXTS,
+    random_inputs,
+    random_masked_inputs,
+    randomize_weights,
+    tiny_backbone,
+)
 
 pytestmark = pytest.mark.any_backend
 losses = keras.losses
@@ -175,6 +182,7 @@ DENSE = with_loss(losses.CategoricalCrossentropy(from_logits=True))
 NAMED = with_loss("sparse_categorical_crossentropy")
 FUNCTION = with_loss(losses.sparse_categorical_crossentropy)
 IN_RANGE = [6, 2, 0, 3, 1]
+ONE_HOT = r"one for each output.*y.shape={}. Pass `y.argmax.*CategoricalCrossentropy.*logits={}"
 # A model, labels and a message, and perhaps weights.
 WRONG = {
     "too large": (of_seven, [6, 7, 0, 1, 2], r"\[0, 7\).*from 0 to 7"),
@@ -183,6 +191,8 @@ WRONG = {
     "not ignored": (IGNORING, [-1, -2, 0, 1, 2], "from -2 to 2"),
     "text": (of_seven, LABELS, "`y` must be numbers.*`class_names`"),
     "classes of a dense loss": (DENSE, IN_RANGE, r"\(None, 7\).*shape=\(5,\).*need a sparse loss"),
+    "one-hot rows": (of_seven, np.eye(7)[IN_RANGE], ONE_HOT.format(r"\(5, 7\)", True)),
+    "one-hot rows of probabilities": (NAMED, np.eye(7)[IN_RANGE], ONE_HOT.format(r".*", False)),
     "broadcast": (regression, np.ones((5, 3)), r"y.shape=\(5, 3\)"),
     "NaN": (regression, [1, 2, np.nan, 0, 0], "nan in row 2"),
     "unknown name": (classifier, [*LABELS[:3], "Bad", "bad"], "'Bad' in row 3. The names are"),
@@ -207,6 +217,15 @@ def test_refused_labels(case):
     ):
         with pytest.raises(ValueError, match=message):
             call()
+
+
+def test_refused_one_hot_rows_of_tokens(rng):
+    inputs, labels, weights = random_masked_inputs(rng)
+    model = tiny_task("masked_lm", with_preprocessor=False)
+    with pytest.raises(ValueError, match=ONE_HOT.format(r"\(2, 5, 31\)", True)):
+        model.fit(inputs, np.eye(31)[labels], sample_weight=weights)
+    with pytest.raises(ValueError, match=r"one value for each word, and no one-hot.*\[0, 1\]"):
+        tiny_task("token_classifier").fit([["the", "fox"]], [[[1, 0], [0, 1]]])
 
 
 def test_labels_that_are_accepted():
@@ -255,6 +274,56 @@ def test_class_weights_have_names_or_indices():
     assert by_name != pytest.approx(without)
 
 
+# The classes 2, 0, 1, 0, 2 and 2 have 3, 2 and 1 of 6 examples.
+SIX = ([*TEXTS, TEXTS[0]], [*LABELS, "bad"])
+BALANCED = {0: 1.0, 1: 2.0, 2: 2 / 3}
+CLASS_WEIGHTS = {
+    "list": ([0.5, 1.0, 3.0], {0: 0.5, 2: 3.0}),
+    "array": (np.array([0.5, 1.0, 3.0]), {0: 0.5, 2: 3.0}),
+    "column of pandas": (Series([0.5, 1.0, 3.0]), {0: 0.5, 2: 3.0}),
+    "balanced": ("balanced", BALANCED),
+}
+
+
+@pytest.mark.parametrize("weights, expected", CLASS_WEIGHTS.values(), ids=list(CLASS_WEIGHTS))
+@pytest.mark.parametrize("method", ["fit", "train_on_batch"])
+def test_class_weights_may_be_a_list_or_computed(named, weights, expected, method):
+    named.compile(keras.optimizers.SGD(0.0))
+    one, other = (getattr(named, method)(*SIX, class_weight=each) for each in (weights, expected))
+    if method == "fit":
+        one, other = one.history["loss"], other.history["loss"]
+    assert one == pytest.approx(other)
+    assert named.class_weight_of(weights, SIX[1]) == pytest.approx({1: 1.0} | expected)
+
+
+BALANCED_LABELS = {
+    "names": SIX[1],
+    "integers": [2, 0, 1, 0, 2, 2],
+    "column": np.array([2, 0, 1, 0, 2, 2])[:, None],
+    "one-hot rows": np.eye(3)[[2, 0, 1, 0, 2, 2]],
+}
+
+
+@pytest.mark.parametrize("y", BALANCED_LABELS.values(), ids=list(BALANCED_LABELS))
+def test_balanced_weights_count_labels_of_each_form(named, y):
+    assert named.class_weight_of("balanced", y) == pytest.approx(BALANCED)
+
+
+def test_balanced_weights_are_of_the_examples_that_train(named, tmp_path):
+    """Those that are held out for validation do not count, and a missing class neither."""
+    named.compile(keras.optimizers.SGD(0.0))
+    texts, labels = SIX
+    split = {"validation_split": 0.5, "verbose": 0}
+    found = [
+        named.fit(texts, labels, class_weight="balanced", **split),
+        ExactResume(tmp_path, 5).fit(named, texts, labels, class_weight="balanced", **split),
+        named.fit(texts, labels, class_weight=[1.0, 1.0, 1.0], **split),
+    ]
+    losses = [history.history["loss"][0] for history in found]
+    assert losses[0] == pytest.approx(losses[1]) == pytest.approx(losses[2])
+    assert named.class_weight_of("balanced", labels[:1] + labels[4:]) == {0: 1, 1: 1, 2: 1}
+
+
 def test_one_output_has_weights_of_two_classes():
     model = classifier(None, num_classes=1, activation="sigmoid")
     model.compile(keras.optimizers.SGD(0.0), losses.BinaryCrossentropy())
@@ -265,10 +334,27 @@ def test_one_output_has_weights_of_two_classes():
     assert by_class["loss"] == pytest.approx(by_row["loss"])
 
 
-@pytest.mark.parametrize("weights", [{"Bad": 2.0}, {3: 1.0}, {-1: 1.0}])
-def test_refused_class_weights(named, weights):
-    with pytest.raises(ValueError, match=r"`class_weight` must be.*with one class each"):
+EACH = "with one class each"
+REFUSED_WEIGHTS = [
+    ({"Bad": 2.0}, EACH),
+    ({3: 1.0}, EACH),
+    ({-1: 1.0}, EACH),
+    ([1.0, 2.0], r"each of 3 classes. Received: class_weight=\[1.0, 2.0\]"),
+    ("balance", "or 'balanced' for labels .*class_weight='balance'"),
+]
+
+
+@pytest.mark.parametrize("weights, message", REFUSED_WEIGHTS)
+def test_refused_class_weights(named, weights, message):
+    with pytest.raises(ValueError, match=f"`class_weight` must .*{message}"):
         named.fit(TEXTS, LABELS, class_weight=weights)
+
+
+def test_refused_balanced_weights(named, topics):
+    with pytest.raises(ValueError, match=r"'balanced' for labels .*y=NoneType"):
+        named.fit(PyDataset([(TEXTS, LABELS)]), class_weight="balanced")
+    with pytest.raises(ValueError, match=EACH):
+        topics.fit(TEXTS, SETS, class_weight="balanced")
 
 
 # === Losses ===

@@ -44,7 +44,7 @@ DATA = {
     "max": ("embedder", {"pooling_mode": "max", "normalize": False}, X, ROWS),
     "cls": ("embedder", {"pooling_mode": "cls"}, X, ROWS),
 }
-ON_EACH_BACKEND = ("classes", "words", "mean", "max")
+ON_EACH_BACKEND = ("words", "mean")
 every_name = pytest.mark.parametrize(
     "name", [*ON_EACH_BACKEND, *once(*(name for name in DATA if name not in ON_EACH_BACKEND))]
 )
@@ -79,9 +79,6 @@ def test_results_losses_and_trainings_are_those_of_texts_one_by_one(name):
         sizes = expected.preprocessor(x)["padding_mask"].sum(1)
         reference[np.arange(LENGTH) >= sizes[:, None]] = 0
     assert_close(found, reference)
-    if name == "max" and keras.backend.backend() == "jax":
-        # With the XLA flags of the tests, `ops.max` of unpacked texts has another gradient.
-        return
     data = {"x": x, "y": y, "sample_weight": WEIGHTS, "batch_size": 3, "verbose": 0}
     results = []
     for model in (expected, packed):
@@ -118,7 +115,7 @@ def test_compiled_steps(name):
         assert_close(found, reference)
 
 
-@pytest.mark.parametrize("name", ["pairs", "cosine", *once("triplets", "own")])
+@pytest.mark.parametrize("name", ["pairs", *once("cosine", "triplets", "own")])
 def test_texts_of_examples_may_be_in_several_sequences(name):
     x = (X, X[::-1], X[3:] + X[:3])[: 2 + (name in ("triplets", "own"))]
     loss, y = Distances() if name == "own" else MultipleNegativesRankingLoss(3.0), None
@@ -149,15 +146,6 @@ def test_backbones(of_backbone):
     expected, packed, x, _ = both("mean", **of_backbone)
     tolerance = 3e-2 if "dtype" in of_backbone else 1e-5
     assert_close(packed.predict(x, verbose=0), expected.predict(x, verbose=0), tolerance)
-
-
-@any_backend
-@pytest.mark.parametrize("name", ["mean", "max"])
-def test_a_token_of_a_text_may_be_padding(name):
-    expected, packed, x, _ = both(name)
-    inputs = expected.preprocessor(x)
-    inputs["padding_mask"][1, 2:9] = 0
-    assert_close(packed(packed.preprocessor.pack(inputs)), expected(inputs))
 
 
 @any_backend
@@ -265,9 +253,8 @@ def test_every_token_is_in_its_document(sizes, seed):
     rng = np.random.default_rng(seed)
     token_ids = rng.integers(0, 31, (len(sizes), 11)).astype("int32")
     mask = np.arange(11) < np.array(sizes)[:, None]
+    # Tokens may have the id of padding.
     token_ids[~mask] = 5
-    # A token may have the id of padding.
-    mask[0, : sizes[0] - 1] = False
     x = pack_documents({"token_ids": token_ids, "padding_mask": mask}, pad=5)
     ids, number = x["document_ids"], len(x["token_ids"])
     for i, (size, first) in enumerate(zip(sizes, x["document_first_tokens"], strict=True)):

@@ -1,7 +1,9 @@
 """Presets: whole or not at all, under names, and the one that comes with the package."""
 
+import contextlib
 import functools
 import os
+import shutil
 from pathlib import Path
 
 import keras_hub
@@ -17,6 +19,7 @@ from keras_diet.models import (
     register_preset,
 )
 from keras_diet.models.diet_bert.diet_bert_presets import FOLDER
+from keras_diet.models.hub.presets import finish_replacing
 from tests.helpers import assert_close, to_numpy
 from tests.models.diet_transformer.pairs import SOURCES, TARGETS
 from tests.models.diet_transformer.tiny import tiny_translator
@@ -154,23 +157,75 @@ def test_an_interrupted_save_leaves_the_preset_as_it_was(folder, monkeypatch, pa
     assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == ["assets"]
 
 
+def stop_after(monkeypatch, number):
+    """Let the process end, as after SIGKILL, when files were moved or removed `number` times."""
+    steps = []
+
+    def counted(function):
+        def step(*args, **kwargs):
+            if len(steps) >= number:
+                raise KeyboardInterrupt
+            steps.append(args)
+            return function(*args, **kwargs)
+
+        return step
+
+    for owner, name in ((os, "replace"), (Path, "unlink"), (shutil, "rmtree")):
+        monkeypatch.setattr(owner, name, counted(getattr(owner, name)))
+
+
 @any_backend
-@pytest.mark.parametrize("moved", [0, 4, 7])
-def test_files_of_two_presets_are_never_loaded_together(folder, monkeypatch, moved):
-    replace, calls = os.replace, []
+@pytest.mark.parametrize("number", range(0, 13, 2))
+@pytest.mark.parametrize("name", ["classifier", "backbone"])
+def test_a_killed_save_leaves_one_whole_preset(folder, monkeypatch, number, name):
+    """The old one before its config.json is removed, and the new one from then on."""
+    model = randomize_weights(tiny_task("classifier", VOCABULARY[:-1], rank=5))
+    model = model if name == "classifier" else model.backbone
+    with monkeypatch.context() as patch:
+        stop_after(patch, number)
+        with contextlib.suppress(KeyboardInterrupt):
+            model.save_to_preset(folder)
+    # KerasHub's classes never read a mixture of both.
+    is_whole = not {".unfinished"} & {part[:11] for part in files(folder) if "removed" not in part}
+    assert (folder / "config.json").exists() == (is_whole or number == 0)
+    # Whoever reads first moves the files.
+    readers = [DietBertTokenizer] * (name == "classifier") + [DietBertBackbone]
+    loaded = [reader.from_preset(folder) for reader in readers]
+    assert loaded[-1].rank == (5 if number else None)
+    if number:
+        backbone = model.backbone if name == "classifier" else model
+        assert_close(loaded[-1].get_weights()[0], backbone.get_weights()[0])
+    if name == "classifier":
+        assert len(loaded[0].get_vocabulary()) == len(VOCABULARY) - (number > 0)
+    assert (folder / "task.json").exists() == (name == "classifier" or number == 0)
+    # A later preset removes what is left.
+    tiny_task("classifier").save_to_preset(folder)
+    assert files(folder) == CLASSIFIER | {"README.md"}
 
-    def replace_some(*paths):
-        if len(calls) == moved:
-            raise KeyboardInterrupt
-        calls.append(replace(*paths))
 
-    monkeypatch.setattr(os, "replace", replace_some)
-    with pytest.raises(KeyboardInterrupt):
-        tiny_task("classifier").save_to_preset(folder)
-    monkeypatch.undo()
-    for part in (DietBertBackbone, DietBertTextClassifier):
-        with pytest.raises(ValueError, match=r"has no config\.json"):
-            part.from_preset(folder)
+@any_backend
+def test_a_second_kill_and_an_error_of_the_disk(folder, monkeypatch):
+    """An `OSError` while files are moved leaves them for the next process, too."""
+    model = tiny_task("classifier", rank=5)
+    for number in (3, 2):
+        with monkeypatch.context() as patch:
+            stop_after(patch, number)
+            with pytest.raises(KeyboardInterrupt):
+                model.save_to_preset(folder) if number == 3 else finish_replacing(folder)
+    replace = os.replace
+
+    def failing(source, target):
+        if Path(target).name == "config.json":
+            raise OSError("No space left on device")
+        replace(source, target)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "replace", failing)
+        with pytest.raises(OSError, match="No space"):
+            DietBertTextClassifier.from_preset(folder)
+    loaded = DietBertTextClassifier.from_preset(folder)
+    assert loaded.backbone.rank == 5
+    assert files(folder) == CLASSIFIER | {"README.md"}
 
 
 @any_backend

@@ -13,12 +13,14 @@ from hypothesis import strategies as st
 from keras_diet.models import (
     DietBertBackbone,
     DietBertMaskedLMPreprocessor,
+    DietBertQuestionAnswererPreprocessor,
     DietBertSentencePieceTokenizer,
     DietBertTextClassifierPreprocessor,
     DietBertTextEmbedderPreprocessor,
     DietBertTokenizer,
 )
 from tests.helpers import to_numpy
+from tests.models import tasks
 from tests.models.multilingual import proto
 from tests.models.tiny import TEXTS, VOCABULARY
 
@@ -107,6 +109,59 @@ def test_padding_may_have_any_id(cls):
     assert order.index("the") == 0
     assert x["token_ids"].tolist() == [[order.index(token) for token in tokens]]
     assert x["padding_mask"].astype(int).tolist() == [[1] * 5 + [0] * 4]
+
+
+PADDED_TEXT = ["[CLS]", "the", "[PAD]", "[PAD]", "fox", "[PAD]", "[SEP]", "[PAD]", "[PAD]"]
+IN_A_GRAPH = pytest.mark.any_backend("tensorflow")
+
+
+PADDED = ["packed", "pairs", "questions", pytest.param("graph", marks=IN_A_GRAPH)]
+
+
+@pytest.mark.parametrize("kind", [*tasks.CLASSES, *PADDED])
+def test_padding_tokens_inside_of_a_text_are_tokens(kind):
+    """Only what follows the text is masked, and the id of a token does not tell."""
+    text = "the [PAD] [PAD] fox [PAD]"
+    tokenizer = DietBertTokenizer(VOCABULARY, special_tokens_in_strings=True)
+    expected = PADDED_TEXT
+    if kind in tasks.CLASSES:
+        arguments = {"mask_selection_length": 2, "mask_token_rate": 0.0, "random_token_rate": 0.0}
+        arguments = arguments if kind == "masked_lm" else {}
+        preprocessor = tasks.CLASSES[kind][1](tokenizer, sequence_length=9, **arguments)
+        x = [text.split()] if kind == "token_classifier" else [text]
+    elif kind in ("packed", "graph"):
+        preprocessor = DietBertTextEmbedderPreprocessor(
+            tokenizer, sequence_length=9, packed=kind == "packed"
+        )
+        x = [text]
+    else:
+        cls = {
+            "pairs": DietBertTextClassifierPreprocessor,
+            "questions": DietBertQuestionAnswererPreprocessor,
+        }[kind]
+        preprocessor, x = cls(tokenizer, sequence_length=12), (["fox [PAD]"], [text])
+        expected = ["[CLS]", "fox", "[PAD]", "[SEP]", *PADDED_TEXT[1:]]
+    if kind == "graph":
+        tf = pytest.importorskip("tensorflow")
+        pytest.importorskip("tensorflow_text")
+        x = next(iter(tf.data.Dataset.from_tensor_slices(x).map(preprocessor).batch(1)))
+    found = inputs(x if kind == "graph" else preprocessor(x))
+    assert [VOCABULARY[token] for token in found["token_ids"][0]] == expected
+    num_tokens = expected.index("[SEP]", 4) + 1
+    mask = [1] * num_tokens + [0] * (len(expected) - num_tokens)
+    assert found["padding_mask"][0].astype(int).tolist() == mask
+    if kind == "packed":
+        assert found["document_ids"][0].tolist() == mask
+
+
+def test_a_mask_may_be_filled_beside_a_padding_token(monkeypatch):
+    task = tasks.tiny_task("masked_lm")
+    tokenizer = DietBertTokenizer(VOCABULARY, special_tokens_in_strings=True)
+    task.preprocessor = DietBertMaskedLMPreprocessor(tokenizer, sequence_length=9)
+    seen, infer = [], task.infer
+    monkeypatch.setattr(task, "infer", lambda x: seen.append(x) or infer(x))
+    task.fill_mask("the [PAD] [MASK] fox [PAD]")
+    assert seen[0]["padding_mask"].astype(int).tolist() == [[1] * 7 + [0] * 2]
 
 
 # === Masks ===

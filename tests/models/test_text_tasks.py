@@ -110,6 +110,7 @@ def test_arguments_survive_the_configuration():
     assert (copy.pooling_mode, copy.normalize) == ("max", False)
 
 
+@any_backend
 def test_dropout_before_the_head_is_active_in_training_only(rng):
     model = randomize_weights(DietBertTextClassifier(tiny_backbone(num_layers=1), 7, dropout=0.5))
     inputs = random_inputs(rng)
@@ -131,21 +132,6 @@ def test_embeddings_in_half_precision(rng, dtype):
 
 
 # === Losses ===
-
-
-@pytest.mark.parametrize("compilation", [None, *once({"optimizer": "sgd"})])
-def test_loss_of_masks_is_the_mean_over_masked_tokens(rng, compilation):
-    masked_lm = ready("masked_lm")
-    if compilation is not None:
-        masked_lm.compile(**compilation)
-    inputs, labels, weights = random_masked_inputs(rng)
-    logits = to_numpy(masked_lm(inputs))
-    results = masked_lm.evaluate(inputs, labels, sample_weight=weights, verbose=0)
-    correct = (logits.argmax(-1) == labels) * weights
-    expected = [reference.masked_lm_loss(logits, labels, weights), correct.sum() / weights.sum()]
-    assert results == pytest.approx(expected, rel=1e-5)
-    loss = masked_lm.compute_loss(y=labels, y_pred=masked_lm(inputs), sample_weight=0 * weights)
-    assert float(to_numpy(loss)) == 0.0
 
 
 SEVERAL = np.array([[0, 1, 1, 0], [1, 0, 0, 1]])
@@ -218,7 +204,7 @@ TRAININGS = {
 }
 
 
-@pytest.mark.parametrize("task", TRAININGS)
+@pytest.mark.parametrize("task", ["classifier", *once("embedder", "masked_lm")])
 def test_fit_learns_from_raw_pairs(task):
     keras.utils.set_random_seed(3)
     labels, rate, loss = TRAININGS[task]
@@ -393,7 +379,7 @@ def test_documents_and_similarities():
     assert_close(embedder.similarity(expected[:1], expected), expected[:1] @ expected.T)
 
 
-@pytest.mark.parametrize("pooling_mode", ["mean", "max", "cls"])
+@pytest.mark.parametrize("pooling_mode", ["max", *once("mean", "cls")])
 def test_a_row_of_padding_without_weight_changes_no_gradient(rng, pooling_mode):
     model = randomize_weights(DietBertTextEmbedder(tiny_backbone(), pooling_mode=pooling_mode))
     inputs = random_inputs(rng, batch_size=3, length=7)

@@ -165,7 +165,7 @@ def expected_segments(token_ids, num_segments, sep, pad):
     for row, tokens in enumerate(token_ids):
         segment = 0
         for i, token in enumerate(tokens):
-            segments[row, i] = 0 if token == pad else segment
+            segments[row, i] = segment if any(tokens[i:] != pad) else 0
             if token == sep:
                 segment = min(segment + 1, num_segments - 1)
     return segments

@@ -112,11 +112,6 @@ def test_result_is_the_same_each_time():
     assert len({tuple(train(texts, 500)) for _ in range(4)}) == 1
 
 
-def test_no_progress_is_printed_when_not_wanted(capfd):
-    train(TEXTS)
-    assert capfd.readouterr() == ("", "")
-
-
 def test_vocabulary_may_have_just_the_alphabet():
     alphabet = [*SPECIAL_TOKENS, "a", "b", "##a", "##b"]
     assert train(["ab"] * 3, 9) == alphabet

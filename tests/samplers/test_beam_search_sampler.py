@@ -10,7 +10,8 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_diet.samplers import BeamSearchSampler
-from tests.helpers import assert_close, floatx, once
+from keras_diet.samplers.beam_search_sampler import repeat_cache
+from tests.helpers import assert_close, floatx, once, to_numpy
 from tests.samplers.reference import beam_search, score
 from tests.samplers.tables import Tables, compiled_search, model_of
 
@@ -270,3 +271,22 @@ def test_sampler_has_an_equal_copy():
     copy = samplers.deserialize(samplers.serialize(sampler))
     assert type(copy) is BeamSearchSampler
     assert copy.get_config() == arguments
+
+
+# === The cache of the model ===
+
+
+@pytest.mark.any_backend("torch")
+@pytest.mark.parametrize("num_beams", [1, 3])
+def test_the_cache_of_the_caller_is_copied(num_beams):
+    cache = ops.ones((1, 2))
+    repeated = repeat_cache(cache, num_beams, 1)
+    repeated += 1.0
+    np.testing.assert_array_equal(to_numpy(cache), np.ones((1, 2)))
+    assert tuple(repeated.shape) == (num_beams, 2)
+
+
+@pytest.mark.parametrize("shape", [(), (3,), (1, 2), (4, 2)])
+def test_tensors_without_the_batch_first_are_refused(shape):
+    with pytest.raises(ValueError, match=r"first axis.*`cache`.*Received: a tensor of shape"):
+        repeat_cache({"keys": ops.zeros(shape)}, 3, 2)

@@ -1,21 +1,16 @@
 """Checkpoints, signals and processes of `ExactResume`."""
 
-import json
 import os
 import signal
-import subprocess
-import sys
-from pathlib import Path
 from types import SimpleNamespace
 
 import keras
-import numpy as np
 import pytest
 
 from keras_diet import _backend
 from keras_diet.training import ExactResume
 from keras_diet.training.checkpoint import CheckpointFolder, values_of
-from keras_diet.training.processes import Processes
+from keras_diet.training.trainers import Processes
 from tests.training.resumed import (
     EPOCHS,
     STEPS,
@@ -28,7 +23,6 @@ from tests.training.resumed import (
 )
 from tests.training.test_exact_resume import make_two_optimizers
 
-ROOT = Path(__file__).parents[2]
 pytestmark = pytest.mark.any_backend
 
 
@@ -217,19 +211,3 @@ def test_several_processes_of_tensorflow_are_refused(monkeypatch):
     assert Processes(model()).devices == "2 replicas"
     with pytest.raises(ValueError, match="several processes of tensorflow"):
         Processes(model("worker"))
-
-
-def test_killed_processes(tmp_path):
-    """The command that kills trainings by SIGKILL, also while they write a checkpoint."""
-    command = [sys.executable, "-m", "examples.paper.kill_and_resume", "--runs", "3"]
-    command += ["--kills", "1", "--seed", "3"]
-    command += ["--moments", "step", "write", "--output", str(tmp_path / "runs.json")]
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    subprocess.run(command, cwd=ROOT, env=environment, check=True)
-    found = json.loads((tmp_path / "runs.json").read_text())["runs"]
-    assert len(found) == 3
-    for run in found:
-        assert (run["different"], len(run["kills"])) == ([], 1)
-        assert run["values"] > 20
-    assert {kill["moment"][0] for run in found for kill in run["kills"]} == {"step", "write"}
-    assert np.all([run["kills"] for run in found])

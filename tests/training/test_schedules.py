@@ -4,7 +4,6 @@ import keras
 import numpy as np
 import pytest
 
-from keras_diet import pretraining
 from keras_diet.training import AccumulatedSteps, InverseSquareRootDecay, WarmupLinearDecay
 
 STEPS, PARTS = 5, 3
@@ -73,11 +72,6 @@ def test_an_optimizer_is_saved_with_its_schedule(schedule):
     copy = keras.saving.deserialize_keras_object(config)
     assert copy.get_config() == schedule.get_config()
     assert rates(copy, range(41)) == rates(schedule, range(41))
-
-
-@pytest.mark.any_backend
-def test_the_old_import_path_works():
-    assert pretraining.WarmupLinearDecay is WarmupLinearDecay
 
 
 def trained_weights(cls, schedule, parts, batch_size):

@@ -62,15 +62,6 @@ def test_epochs_differ_and_repeat():
     }
 
 
-def test_a_preprocessor_makes_arrays_of_the_columns():
-    def stack(names, numbers):
-        return np.array([len(name) for name in names]), np.array(numbers)
-
-    lists = make().batch(1, 2)
-    x, y = make(preprocessor=stack).batch(1, 2)
-    assert (x.tolist(), y.tolist()) == ([len(name) for name in lists[0]], lists[1])
-
-
 def test_batches_are_not_sorted_by_bucket():
     long = np.array([LENGTHS[numbers[0]] > 3 for _, numbers in contents(make(tokens_per_batch=8))])
     assert np.any(np.diff(long.astype(int)) < 0)

@@ -14,18 +14,19 @@ from keras_diet._compat import (
     set_keras_mask,
 )
 from keras_diet.layers.attention.attention_hook import AttentionHook
-from keras_diet.layers.attention.dot_product import attend
-from keras_diet.layers.attention.input_checks import (
+from keras_diet.layers.attention.dot_product import attend, block_dropout
+from keras_diet.layers.attention.key_memory import KeysAndValues
+from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan, make_plan
+from keras_diet.layers.attention.prepared_terms import PreparedTerms, prepare
+from keras_diet.layers.attention.score_terms import (
+    FeaturePair,
+    ScoreTerms,
     check_bias,
     check_masks,
     check_only_terms,
     check_symbolic_bias,
+    terms_of_arguments,
 )
-from keras_diet.layers.attention.key_memory import KeysAndValues
-from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan, make_plan
-from keras_diet.layers.attention.prepared_terms import PreparedTerms, prepare
-from keras_diet.layers.attention.query_blocks import block_dropout
-from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms, terms_of_arguments
 from keras_diet.layers.configuration import with_arguments
 from keras_diet.types import Config, Integer, Shape, Tensor
 

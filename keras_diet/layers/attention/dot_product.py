@@ -1,6 +1,13 @@
-"""Attention as pure functions of queries, keys, values and prepared terms."""
+"""Attention as pure functions of queries, keys, values and prepared terms.
+
+Two programs compute it: scores with a softmax, and the fused kernel of the backend. Both can run
+for a block of queries at a time. This is exact, because the softmax of a query needs all keys but
+no other query. Memory is linear in the length, because the scores of a block are computed a second
+time for the gradient.
+"""
 
 import functools
+from collections.abc import Callable
 
 import keras
 from keras import ops
@@ -19,7 +26,8 @@ from keras_diet.layers.attention.prepared_terms import (
     lower_columns,
     lower_scores,
 )
-from keras_diet.layers.attention.query_blocks import attend_in_blocks
+from keras_diet.layers.attention.score_terms import ScoreTerms
+from keras_diet.layers.position.position_bias import rows_of
 from keras_diet.types import Tensor
 
 
@@ -52,8 +60,9 @@ def attend(
             scores = ops.add(scores, terms.bias)
         terms = terms.replace(bias=scores)
     if _backend.is_float16(query.dtype):
-        # Products of float16 reach infinity long before their softmax means anything.
-        query = ops.cast(query, "float32")
+        # Products of float16 reach infinity long before their softmax means anything. The keys get
+        # columns for features and padding, which need more than float16, too.
+        query, key = ops.cast(query, "float32"), ops.cast(key, "float32")
     plan = terms.plan
     if plan.batch_first and has_columns(terms):
         key, value = (repeat_rows(x, ops.shape(query)[0]) for x in (key, value))
@@ -138,3 +147,126 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
     probabilities = ops.softmax(ops.where(mask, scores, MASKED), axis=-1)
     # Without this, a query that may attend to no key would attend to all.
     return ops.where(mask, probabilities, 0.0)
+
+
+def attend_in_blocks(
+    attend: Callable[..., Tensor],
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    terms: ScoreTerms,
+    block_size: int,
+) -> Tensor:
+    """Return what `attend` returns for all queries, calling it for one block at a time.
+
+    Args:
+        attend: Function of `(query, key, value, terms, start)`, which gets the queries and terms
+            of a block, and the number of queries before the block.
+        query: Tensor `(B, T, H, key_dim)`.
+        key: Tensor `(B, S, H, key_dim)`.
+        value: Tensor `(B, S, H, value_dim)`.
+        terms: The terms of all queries, without features. A bias layer is asked for the rows of
+            each block.
+        block_size: int. Number of queries in a block. The last block has the remaining queries.
+    """
+    bias, mask = terms.bias, terms.attention_mask
+    has_bias_rows = bias is not None and not terms.has_bias_layer and _has_rows(bias)
+    has_mask_rows = mask is not None and _has_rows(mask)
+    rows = [(query, 1)]
+    rows += [(bias, len(bias.shape) - 2)] if has_bias_rows else []
+    rows += [(mask, len(mask.shape) - 2)] if has_mask_rows else []
+    shared = bias.trainable_variables if terms.has_bias_layer else []
+    if bias is not None and not terms.has_bias_layer and not has_bias_rows:
+        shared = [bias]
+    # TensorFlow loses the gradients of variables that are read in recomputed code. It counts them
+    # twice if the same tensors are also arguments.
+    shared = [ops.copy(tensor) for tensor in shared]
+
+    def attend_block(blocks, start):
+        query, *blocks = blocks
+        mask_rows = blocks.pop() if has_mask_rows else mask
+        block_terms = terms.replace(attention_mask=mask_rows, start_index=terms.start_index + start)
+
+        @_backend.remat
+        def recomputed(query, key, value, *biases):
+            block_bias = biases[0] if biases else None
+            if terms.has_bias_layer:
+                block_bias = _rows_of_layer(bias, biases, query, key, block_terms.start_index)
+            return attend(query, key, value, block_terms.replace(bias=block_bias), start)
+
+        return recomputed(query, key, value, *blocks, *shared)
+
+    return _map_blocks(attend_block, rows, block_size)
+
+
+def _has_rows(term):
+    return len(term.shape) > 1 and term.shape[-2] != 1
+
+
+def _rows_of_layer(layer, weights, query, key, start):
+    with keras.StatelessScope(list(zip(layer.trainable_variables, weights, strict=True))):
+        return rows_of(layer, query, key, start)
+
+
+def _map_blocks(function, rows, block_size):
+    """Return `function(blocks, start)` of all blocks of `rows`, joined along the second axis.
+
+    Args:
+        function: Gets a list with a block of each tensor, and the position of its first row.
+        rows: List of pairs, of a tensor and the axis along which it is cut.
+        block_size: int.
+    """
+    length = ops.shape(rows[0][0])[1]
+    if not isinstance(length, int):
+        return _map_overlapping_blocks(function, rows, length, block_size)
+    num_blocks = length // block_size
+    end = num_blocks * block_size
+    full, remainders, outputs = [], [], []
+    for tensor, axis in rows:
+        shape = ops.shape(tensor)
+        head, remainder = ops.split(tensor, [end], axis=axis)
+        head = ops.reshape(head, (*shape[:axis], num_blocks, block_size, *shape[axis + 1 :]))
+        full.append(ops.moveaxis(head, axis, 0))
+        remainders.append(remainder)
+    if num_blocks > 0:
+        starts = _backend.arange(num_blocks) * block_size
+        outputs.append(_join(_map_in_turn(function, full, starts)))
+    if length % block_size:
+        outputs.append(function(remainders, end))
+    return outputs[0] if len(outputs) == 1 else ops.concatenate(outputs, axis=1)
+
+
+def _map_overlapping_blocks(function, rows, length, block_size):
+    """Return the same of a length that is not known when TensorFlow traces the graph.
+
+    All blocks have one size there, so the last begins before the one before it ends.
+    """
+    size = ops.minimum(block_size, ops.maximum(length, 1))
+    starts = _backend.arange((length + size - 1) // size) * size
+    starts = ops.minimum(starts, length - size)
+    indices = starts[:, None] + _backend.arange(size)
+    blocks = [ops.moveaxis(ops.take(tensor, indices, axis), axis, 0) for tensor, axis in rows]
+    outputs = _join(_map_in_turn(function, blocks, starts))
+    positions = _backend.arange(length)
+    block = positions // size
+    return ops.take(outputs, block * size + positions - ops.take(starts, block), axis=1)
+
+
+def _map_in_turn(function, blocks, starts):
+    return _backend.map_in_turn(lambda block: function(block[:-1], block[-1]), (*blocks, starts))
+
+
+def _join(blocks):
+    """Return blocks `(num_blocks, B, block_size, ...)` as `(B, T, ...)`."""
+    blocks = ops.moveaxis(blocks, 0, 1)
+    batch_size, num_blocks, block_size, *rest = ops.shape(blocks)
+    return ops.reshape(blocks, (batch_size, num_blocks * block_size, *rest))
+
+
+def block_dropout(rate: float, seed_generator: keras.random.SeedGenerator) -> Callable[..., Tensor]:
+    """Return dropout of the probabilities of the block that begins at `start`.
+
+    It gives the same result each time a block is computed.
+    """
+    seed = seed_generator.next()
+    return lambda probabilities, start: _backend.dropout(probabilities, rate, seed, start)

@@ -12,7 +12,7 @@ import keras
 from keras_diet import _backend, validation
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.score_terms import ScoreTerms
-from keras_diet.layers.position.bias_layer import has_features, has_rows, is_distance_only
+from keras_diet.layers.position.position_bias import has_features, has_rows, is_distance_only
 
 IMPLEMENTATIONS = ("auto", "full", "features", "blockwise")
 

@@ -20,13 +20,11 @@ from keras_diet.layers.attention.score_terms import (
     positions_in_documents,
     with_score_axes,
 )
-from keras_diet.layers.position.bias_layer import is_distance_only, scores_of
+from keras_diet.layers.position.position_bias import is_distance_only, scores_of
 from keras_diet.types import DType, Tensor
 
 # Finite, so that a query without any key has finite probabilities, and far below every score.
 MASKED = -1e9
-# `MASKED` would be infinite in float16.
-MASKED_FLOAT16 = -3e4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -254,8 +252,7 @@ def bias_with_mask(bias: Any, mask: Tensor, dtype: DType) -> Tensor:
 
 def padding_row(padding_mask: Tensor, dtype: DType) -> Tensor:
     """Return a bias `(B, 1, 1, S)` that excludes padding, for a boolean mask `(B, S)`."""
-    masked = MASKED_FLOAT16 if _backend.is_float16(dtype) else MASKED
-    row = ops.where(padding_mask, ops.cast(0.0, dtype), ops.cast(masked, dtype))
+    row = ops.where(padding_mask, ops.cast(0.0, dtype), ops.cast(MASKED, dtype))
     return ops.expand_dims(ops.expand_dims(row, 1), 1)
 
 

@@ -130,7 +130,7 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         """
         lengths = ops.shape(query)[1], ops.shape(key)[1]
         rows = self._rows(self.key_embedding, *lengths, start_index)
-        return scores_of_distances(query, rows, self.score_scale, *lengths)
+        return scores_of_vectors(query, rows, self.score_scale, *lengths)
 
     def _add_value_vectors(self, output, probabilities, start_index):
         query_length, key_length = ops.shape(probabilities)[-2:]
@@ -143,10 +143,10 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         """Return the vectors of all distances `j - i`, the smallest distance first."""
         distances = distances_of_pairs(query_length, key_length, start_index)
         indices = ops.clip(distances, -self.max_distance, self.max_distance) + self.max_distance
-        return ops.take(embedding, indices, axis=0)
+        return _backend.take_rows(embedding, indices)
 
 
-def scores_of_distances(
+def scores_of_vectors(
     query: Tensor, rows: Tensor, scale: float, query_length: Any, key_length: Any
 ) -> Tensor:
     """Return the products `(B, H, T, S)` of queries and the vectors of their distances to keys.

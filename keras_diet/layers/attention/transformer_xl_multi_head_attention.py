@@ -8,7 +8,7 @@ from keras import ops
 from keras_diet.layers import initializers
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
-from keras_diet.layers.attention.relative_multi_head_attention import scores_of_distances
+from keras_diet.layers.attention.relative_multi_head_attention import scores_of_vectors
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.relative_shift import distances_of_pairs
 from keras_diet.layers.position.sinusoids import angles_of
@@ -122,7 +122,7 @@ class TransformerXLMultiHeadAttention(BiasedMultiHeadAttention):
         query = query + ops.cast(self.position_bias - self.content_bias, query.dtype)
         lengths = ops.shape(query)[1], ops.shape(key)[1]
         rows = self.project_distances(*lengths, start_index)
-        return scores_of_distances(query, rows, self.score_scale, *lengths)
+        return scores_of_vectors(query, rows, self.score_scale, *lengths)
 
     def project_distances(
         self, query_length: Integer, key_length: Integer, start_index: Integer = 0

@@ -5,13 +5,52 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_diet import validation
+from keras_diet import _backend, validation
 from keras_diet.layers.configuration import deserialized, with_arguments
-from keras_diet.layers.initializers import bert_initializer, embedding_initializer, fresh
-from keras_diet.layers.position.learned_positions import LearnedPositions
+from keras_diet.layers.initializers import embedding_initializer, fresh
 from keras_diet.layers.position.position_encoding import PositionEncoding, call_named
 from keras_diet.layers.position.sinusoids import Sinusoids
 from keras_diet.types import Config, DType, Initializer, Integer, Shape, Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class LearnedPositions(keras.layers.Layer):
+    """Learned positions of inputs `(B, T, size)`, of shape `(T, size)`.
+
+    With `positions` of shape `(B, T)`, the result has the shape `(B, T, size)`. `keras.layers.
+    Embedding` is no substitute: it would be quantized, and gets adapters of LoRA.
+    """
+
+    def __init__(self, max_length: int, initializer: Initializer = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.max_length = max_length
+        self.initializer = fresh(embedding_initializer(initializer))
+        self.supports_masking = True
+
+    def build(self, inputs_shape: Shape) -> None:
+        """Create the vectors of all positions."""
+        self.position_embeddings = self.add_weight(
+            name="embeddings",
+            shape=(self.max_length, inputs_shape[-1]),
+            initializer=self.initializer,
+        )
+        self.built = True
+
+    def call(
+        self, inputs: Tensor, start_index: Integer = 0, positions: Tensor | None = None
+    ) -> Tensor:
+        embeddings = ops.convert_to_tensor(self.position_embeddings)
+        length, size = ops.shape(inputs)[1:]
+        if positions is None and not ops.is_tensor(start_index):
+            return _backend.slice(embeddings, (start_index, 0), (length, size))
+        if positions is None:
+            # PyTorch records this step. It cannot record a slice at a tensor.
+            positions = start_index + _backend.arange(length)
+        return _backend.take_rows(embeddings, positions)
+
+    def get_config(self) -> Config:
+        """Return the constructor's arguments."""
+        return with_arguments(super().get_config(), self)
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -26,14 +65,14 @@ class InputEncoding(keras.layers.Layer):
     hidden_dim)`, and `S(i)` is the segment of token `i`. Either term can be left out.
 
     Args:
-        max_sequence_length: int or `None`. Number of learned positions, in tokens. Defaults to
-            `None`, which adds no learned positions.
+        max_sequence_length: int or `None`. Number of positions, in tokens. Defaults to `None`,
+            which means any.
         num_segments: int or `None`. Number of segments. Defaults to `None`, which adds no segments.
-        initializer: Initializer of both embeddings. Defaults to `None`, which means
+        initializer: Initializer of `G`. Defaults to `None`, which means
             `keras.initializers.TruncatedNormal(stddev=0.02)`.
-        position_embedding: Layer or `None`. Replaces the learned positions: it is called with the
-            inputs and returns `P`. An example is `keras_hub.layers.SinePositionEncoding()`.
-            Defaults to `None`.
+        position_embedding: Layer or `None`. It is called with the inputs and returns `P`, as
+            `LearnedPositions` and `keras_hub.layers.SinePositionEncoding()` do. Defaults to
+            `None`, which adds no positions.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -74,15 +113,6 @@ class InputEncoding(keras.layers.Layer):
         self.num_segments = validation.optional_positive_int("num_segments", num_segments)
         self.initializer = embedding_initializer(initializer)
         self.position_embedding = position_embedding
-        self._learns_positions = False
-        if position_embedding is None and max_sequence_length is not None:
-            self._learns_positions = True
-            self.position_embedding = LearnedPositions(
-                max_sequence_length,
-                self.initializer,
-                dtype=self.dtype_policy,
-                name="position_embedding",
-            )
         self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(ndim=3)
 
@@ -93,7 +123,7 @@ class InputEncoding(keras.layers.Layer):
         positions_shape: Shape | None = None,
     ) -> None:
         """Create and build the embeddings."""
-        if self.position_embedding is not None:
+        if self.position_embedding is not None and not self.position_embedding.built:
             self.position_embedding.build(inputs_shape)
         if self.num_segments is not None:
             self.segment_embedding = keras.layers.Embedding(
@@ -132,7 +162,10 @@ class InputEncoding(keras.layers.Layer):
             else:
                 validation.shape_of_ids("segment_ids", segment_ids, inputs.shape[:2])
             validation.segment_ids_within(segment_ids, self.num_segments)
-            x = x + self.segment_embedding(segment_ids)
+            # Each row once, because a row that the layer returns twice has a wrong step of Adam on
+            # TensorFlow.
+            rows = self.segment_embedding(_backend.arange(self.num_segments))
+            x = x + _backend.take_rows(rows, ops.cast(segment_ids, "int32"))
         return x
 
     def _positions(self, inputs, start_index, positions):
@@ -160,8 +193,7 @@ class InputEncoding(keras.layers.Layer):
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
-        config = with_arguments(super().get_config(), self)
-        return {**config, "position_embedding": None} if self._learns_positions else config
+        return with_arguments(super().get_config(), self)
 
     @classmethod
     def from_config(cls, config: Config) -> "InputEncoding":
@@ -208,9 +240,5 @@ def _sinusoidal(dtype, name):
     return Sinusoids(dtype="float32", name=name)
 
 
-INPUT = PositionEncoding(
-    embedding=lambda max_length, **kwargs: LearnedPositions(
-        max_length, bert_initializer(), **kwargs
-    ),
-)
+INPUT = PositionEncoding(embedding=LearnedPositions)
 SINUSOIDAL = PositionEncoding(embedding=_sinusoidal)

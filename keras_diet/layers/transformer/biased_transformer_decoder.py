@@ -7,11 +7,6 @@ from keras import ops, tree
 
 from keras_diet import validation
 from keras_diet._compat import keras_masks_removed
-from keras_diet.layers.attention.input_checks import (
-    check_masks,
-    check_only_terms,
-    check_symbolic_bias,
-)
 from keras_diet.layers.attention.key_memory import (
     KeyMemory,
     empty_memory,
@@ -19,7 +14,13 @@ from keras_diet.layers.attention.key_memory import (
     write_keys,
 )
 from keras_diet.layers.attention.prepared_terms import PreparedTerms
-from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
+from keras_diet.layers.attention.score_terms import (
+    ScoreTerms,
+    as_bool,
+    check_masks,
+    check_only_terms,
+    check_symbolic_bias,
+)
 from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.layers.transformer.transformer_block import TransformerBlock
 from keras_diet.types import Integer, Shape, Tensor
@@ -171,27 +172,28 @@ class BiasedTransformerDecoder(TransformerBlock):
         score_terms: ScoreTerms | None = None,
         cross_score_terms: ScoreTerms | None = None,
     ) -> Any:
-        if not isinstance(score_terms, PreparedTerms):
-            # A stack that prepared the terms has checked its call.
-            masks = {"padding_mask": padding_mask, "encoder_padding_mask": encoder_padding_mask}
-            check_decoder_call(self, inputs, encoder_outputs, memory, start_index, **masks)
         if score_terms is None:
             padding = as_bool(padding_mask)
             score_terms = ScoreTerms(
                 attention_bias, padding_mask=padding, is_causal=True, start_index=start_index
             )
         else:
-            of_target = {"attention_bias": attention_bias, "padding_mask": padding_mask}
-            check_only_terms("score_terms", **of_target)
+            given = {"attention_bias": attention_bias, "padding_mask": padding_mask}
+            check_only_terms("score_terms", **given, start_index=start_index)
+            start_index = score_terms.start_index
+        if not isinstance(score_terms, PreparedTerms):
+            # A stack that prepared the terms has checked its call.
+            masks = {"padding_mask": padding_mask, "encoder_padding_mask": encoder_padding_mask}
+            check_decoder_call(self, inputs, encoder_outputs, memory, start_index, **masks)
         if cross_score_terms is None:
             padding = as_bool(encoder_padding_mask)
             cross_score_terms = ScoreTerms(
                 cross_attention_bias, padding_mask=padding, start_index=start_index
             )
         else:
-            of_source = {"encoder_padding_mask": encoder_padding_mask}
-            of_source |= {"cross_attention_bias": cross_attention_bias}
-            check_only_terms("cross_score_terms", **of_source)
+            given = {"cross_attention_bias": cross_attention_bias}
+            given["encoder_padding_mask"] = encoder_padding_mask
+            check_only_terms("cross_score_terms", **given)
         with keras_masks_removed(inputs, encoder_outputs) as (mask, source_mask):
             options = (return_attention_scores, training)
             x = self.enter("self_attention", inputs)

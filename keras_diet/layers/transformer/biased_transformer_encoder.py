@@ -6,12 +6,13 @@ import keras
 
 from keras_diet._compat import keras_masks_removed
 from keras_diet.layers.attention.attention_hook import AttentionHook
-from keras_diet.layers.attention.input_checks import (
+from keras_diet.layers.attention.score_terms import (
+    ScoreTerms,
+    as_bool,
     check_masks,
     check_only_terms,
     check_symbolic_bias,
 )
-from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
 from keras_diet.layers.transformer.transformer_block import TransformerBlock
 from keras_diet.types import Shape, Tensor
 

@@ -7,9 +7,8 @@ from keras import ops
 
 from keras_diet import validation
 from keras_diet._compat import get_keras_mask, keras_masks_removed
-from keras_diet.layers.attention.input_checks import check_masks
 from keras_diet.layers.attention.key_memory import KeyMemory, repeat_rows
-from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool
+from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool, check_masks
 from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.transformer.biased_transformer_decoder import (

@@ -9,8 +9,12 @@ from keras import ops
 from keras_diet import validation
 from keras_diet._compat import keras_masks_removed
 from keras_diet.layers.attention.attention_hook import AttentionHook
-from keras_diet.layers.attention.input_checks import check_masks
-from keras_diet.layers.attention.score_terms import ScoreTerms, as_bool, positions_in_documents
+from keras_diet.layers.attention.score_terms import (
+    ScoreTerms,
+    as_bool,
+    check_masks,
+    positions_in_documents,
+)
 from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.layers.position.segment_bias import SegmentBias
 from keras_diet.layers.transformer.biased_transformer_encoder import BiasedTransformerEncoder

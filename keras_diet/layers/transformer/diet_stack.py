@@ -8,7 +8,6 @@ import keras
 from keras_diet import validation
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
-from keras_diet.layers.attention.input_checks import check_heads_of_bias
 from keras_diet.layers.attention.linformer_multi_head_attention import LinformerMultiHeadAttention
 from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan, check_implementation
 from keras_diet.layers.attention.prepared_terms import (
@@ -70,7 +69,6 @@ class DietStack(TransformerLayer):
         if cached_positions and isinstance(position_encoding, keras.layers.Layer):
             # Keras would track the weights of the layer, although its scores are cached.
             position_encoding = CachedPositionBias.like(position_encoding)
-        check_heads_of_bias("position_encoding", position_encoding, num_heads)
         self.num_layers = validation.positive_int("num_layers", num_layers)
         self.position_encoding = position_encoding
         self.rank = validation.optional_positive_int("rank", rank)

@@ -9,6 +9,8 @@ import keras
 
 from keras_diet import _backend, validation
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
+from keras_diet.layers.attention.plan import AttentionPlan
+from keras_diet.layers.attention.prepared_terms import PreparedTerms, prepare, with_one_mask
 from keras_diet.layers.attention.score_terms import ScoreTerms
 from keras_diet.layers.configuration import (
     constructor_arguments,
@@ -165,8 +167,13 @@ def takes_score_terms(attention: keras.layers.Layer) -> bool:
     return isinstance(attention, BiasedMultiHeadAttention)
 
 
-def _arguments_of_terms(terms):
+def _arguments_of_terms(terms, query, value):
     """Return the arguments that a custom attention layer gets. It may lack unused arguments."""
+    key = None if value is query else value
+    if not isinstance(terms, PreparedTerms):
+        terms = prepare(terms, AttentionPlan("scores"), query, key)
+    if not terms.starts_at_zero:
+        terms = with_one_mask(terms, query, key)
     bias = terms.bias
     for query_features, key_features in terms.features:
         bias = _backend.add_products(bias, query_features, key_features)
@@ -281,7 +288,7 @@ class TransformerBlock(TransformerLayer):
         if takes_score_terms(attention):
             arguments["score_terms"] = terms
         else:
-            arguments |= _arguments_of_terms(terms)
+            arguments |= _arguments_of_terms(terms, query, value)
         arguments |= {"return_attention_scores": returns_scores, "training": training}
         output = self.call_layer(attention, self.recompute_attention, query, value, **arguments)
         return output if returns_scores else (output, None)

@@ -19,7 +19,7 @@ from keras_diet.models.hub.losses import token_loss, warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import checked_preprocessor
 from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.hub.token_inputs import TokenInput, ids_below
-from keras_diet.models.hub.token_rows import padded, template_of
+from keras_diet.models.hub.token_rows import inputs_of, padded, template_of
 from keras_diet.pretraining.masking import mask_tokens
 from keras_diet.types import Tensor
 
@@ -31,10 +31,11 @@ class DietBertMaskedLMPreprocessor(DietBertPreprocessor, MaskedLMPreprocessor):
     This is `keras_hub.models.BertMaskedLMPreprocessor` for DietBert models. The input is
     `[CLS]`, then the tokens of each text followed by `[SEP]`, then padding. Some tokens are
     selected, by the rule of `keras_diet.pretraining.mask_tokens`. A selected token is replaced by
-    `[MASK]` or by a random token, or is kept. Each epoch of `fit` has new masks, which depend on
-    the seed, the epoch and the index of the batch. Validation has the same masks each time, with
-    the same batch size. To pretrain on documents, use `keras_diet.pretraining`, which packs full
-    sentences without padding.
+    `[MASK]` or by a random token, or is kept. Special tokens are never selected, also those that
+    were added to the tokenizer, such as markers of entities. Each epoch of `fit` has new masks,
+    which depend on the seed, the epoch and the index of the batch. Validation has the same masks
+    each time, with the same batch size. To pretrain on documents, use `keras_diet.pretraining`,
+    which packs full sentences without padding.
 
     Args:
         tokenizer: A `keras_diet.models.DietBertTokenizer`, `DietBertSentencePieceTokenizer` or
@@ -278,16 +279,12 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
         batch = texts_of(texts, "texts")
         ids = [_ids_with_masks(tokenizer, text, row, lengths[-1]) for row, text in enumerate(batch)]
         masks = [np.flatnonzero(np.array(row) == tokenizer.mask_token_id).tolist() for row in ids]
-        token_ids = padded(ids, lengths, tokenizer.pad_token_id)
         # JAX and XLA compile for each number of masks. Powers of two need few programs. For the
         # product with one row, XLA on a CPU would copy the matrix of embeddings.
         most = max(2, 1 << (max(map(len, masks)) - 1).bit_length())
-        inputs = {
-            "token_ids": token_ids,
-            "segment_ids": np.zeros_like(token_ids),
-            "padding_mask": padded([[1] * len(row) for row in ids], lengths),
-            "mask_positions": padded(masks, [most]),
-        }
+        segments = [[0] * len(row) for row in ids]
+        inputs = inputs_of(ids, segments, lengths, tokenizer.pad_token_id)
+        inputs["mask_positions"] = padded(masks, [most])
         logits = self.infer(inputs).astype("float32")
         probabilities = ops.convert_to_numpy(ops.softmax(logits, axis=-1))[:, :, :size]
         results = []

@@ -17,7 +17,6 @@ from keras_diet.models.diet_bert.hugging_face.architectures import architecture_
 from keras_diet.models.diet_bert.hugging_face.checkpoint import (
     is_hugging_face_folder,
     read_checkpoint,
-    read_json,
 )
 from keras_diet.models.diet_bert.hugging_face.heads import (
     MASKED_LM,
@@ -25,9 +24,11 @@ from keras_diet.models.diet_bert.hugging_face.heads import (
     QUESTION_ANSWERER,
     Head,
     read_pooling,
+    read_sentence_settings,
 )
+from keras_diet.models.diet_bert.hugging_face.tokenizer_files import FILE
 from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
-from keras_diet.models.diet_bert.hugging_face_tokenizer import FILE, HuggingFaceTokenizer
+from keras_diet.models.diet_bert.hugging_face_tokenizer import HuggingFaceTokenizer
 from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.document_inputs import DocumentInputs
 from keras_diet.models.hub.preprocessor import HubPreprocessor
@@ -41,8 +42,6 @@ class DietBertPreprocessor(HubPreprocessor):
 
     backbone_cls = DietBertBackbone
     tokenizer_cls = DietBertTokenizer
-    # `[CLS]`, a token and `[SEP]`.
-    shortest_sequence = 3
 
     def build(self, input_shape: Any) -> None:
         """Give the template of the tokenizer to KerasHub's packer, which packs in a graph."""
@@ -55,11 +54,15 @@ class DietBertPreprocessor(HubPreprocessor):
     def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Return what KerasHub's preprocessor returns in a graph, with masks and segments as here.
 
-        KerasHub makes no padding mask for embedders, and always numbers the segments.
+        KerasHub masks padding tokens inside of a text too, and always numbers the segments.
         """
+        import tensorflow as tf
+
         outputs = super().call(x, y=y, sample_weight=sample_weight)
         x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(outputs)
-        x = {"padding_mask": x["token_ids"] != self.tokenizer.pad_token_id, **x}
+        # From the end on, there is padding until the first token.
+        is_token = tf.cast(x["token_ids"] != self.tokenizer.pad_token_id, "int32")
+        x = {**x, "padding_mask": tf.cumsum(is_token, axis=-1, reverse=True) > 0}
         x["segment_ids"] *= int(template_of(self.tokenizer).numbers_segments)
         return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
@@ -147,9 +150,11 @@ class DietBertTask(DocumentInputs, HubTask):
         Args:
             source: As in `DietBertBackbone.from_hugging_face`.
             preprocessor: As in the class. Defaults to `"auto"`: one with the tokenizer of a folder
-                that has a `tokenizer.json`, and `None` otherwise. Its `sequence_length` is that of
-                sentence-transformers, or the default of its class. It has the `length_buckets` 16,
-                32, 64, ...
+                that has a `tokenizer.json`, and `None` otherwise. Its `sequence_length` is the
+                longest text of sentence-transformers, or `model_max_length` in
+                `tokenizer_config.json`, or the longest sequence of the model. The windows of a
+                question answerer are not longer than the default of their class. It has the
+                `length_buckets` 16, 32, 64, ...
             **kwargs: Arguments of the class, such as `num_classes` or `pooling_mode`, which replace
                 those of the checkpoint, and arguments of `DietBertBackbone.from_hugging_face`.
 
@@ -226,16 +231,16 @@ class DietBertTask(DocumentInputs, HubTask):
         if not (is_hugging_face_folder(source) and (Path(source) / FILE).is_file()):
             return None
         tokenizer = HuggingFaceTokenizer.from_hugging_face(source)
-        preprocessor = cls.preprocessor_cls(tokenizer)
-        length = preprocessor.sequence_length
-        if (Path(source) / "sentence_bert_config.json").is_file():
-            settings = read_json(source, "sentence_bert_config.json")
-            length = settings.get("max_seq_length") or length
-            if settings.get("do_lower_case"):
-                fast = tokenizer.fast_tokenizer()
-                steps = (normalizers.Lowercase(), fast.normalizer)
-                fast.normalizer = normalizers.Sequence([each for each in steps if each is not None])
-        preprocessor.sequence_length = min(length, longest)
+        length, lowercase = read_sentence_settings(source, longest)
+        preprocessor = cls.preprocessor_cls(tokenizer, sequence_length=length)
+        if cls.trained_head is QUESTION_ANSWERER:
+            # Windows of long texts are shorter than the longest text.
+            default = cls.preprocessor_cls(tokenizer)
+            preprocessor = min(preprocessor, default, key=lambda each: each.sequence_length)
+        if lowercase:
+            fast = tokenizer.fast_tokenizer()
+            steps = (normalizers.Lowercase(), fast.normalizer)
+            fast.normalizer = normalizers.Sequence([each for each in steps if each is not None])
         lengths = (2**i for i in range(4, preprocessor.sequence_length.bit_length()))
         shorter = tuple(n for n in lengths if n < preprocessor.sequence_length)
         preprocessor.length_buckets = shorter or None

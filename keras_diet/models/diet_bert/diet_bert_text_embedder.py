@@ -309,8 +309,8 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
             is_used = True if sample_weight is None else np.reshape(sample_weight, -1) != 0
             loss.check_labels(np.where(is_used, y.T, 0).T)
 
-    def class_weight_of(self, class_weight: Any) -> dict[int, float] | None:
-        """Return the weights of classes by index, after checking them.
+    def class_weight_of(self, class_weight: Any, y: Any = None) -> dict[int, float] | None:
+        """Return the weights of classes by index, as other tasks.
 
         Raises:
             ValueError: With an `EmbeddingLoss`, whose labels are not classes.
@@ -320,7 +320,7 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
                 "`class_weight` must be `None` with a loss of embeddings, whose examples have no "
                 f"classes. Received: class_weight={class_weight!r}. Pass `sample_weight`."
             )
-        return super().class_weight_of(class_weight)
+        return super().class_weight_of(class_weight, y)
 
     def checked_ids(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
         """Return arrays of token ids, `(n, k, T)` for the texts of examples, after checking them.

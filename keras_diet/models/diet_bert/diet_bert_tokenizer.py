@@ -8,14 +8,22 @@ import keras
 import tokenizers
 from keras_hub.models import BertTokenizer
 from keras_hub.tokenizers import WordPieceTokenizer
-from tokenizers import models, normalizers, pre_tokenizers
 
 from keras_diet import validation
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
-from keras_diet.models.diet_bert.hugging_face.bert_tokenizer import read_tokenizer, special_tokens
+from keras_diet.models.diet_bert.hugging_face.checkpoint import is_hugging_face_folder
+from keras_diet.models.diet_bert.hugging_face.tokenizer_files import read_words, word_pieces
 from keras_diet.models.hub.texts import in_graph
 from keras_diet.models.hub.tokenizer import FastTokenizer
 from keras_diet.types import Config
+
+_OF_BERT = {"cls": "[CLS]", "sep": "[SEP]", "pad": "[PAD]", "mask": "[MASK]"}
+_OF_MPNET = {"cls": "<s>", "sep": "</s>", "pad": "<pad>", "mask": "<mask>"}
+# Arguments that KerasHub's tokenizer has in its configuration.
+_OF_KERASHUB = (
+    *("lowercase", "strip_accents", "split", "suffix_indicator", "oov_token"),
+    *("special_tokens_in_strings", "sequence_length"),
+)
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -110,10 +118,18 @@ class DietBertTokenizer(FastTokenizer, WordPieceTokenizer):
 
     def special_tokens_by_name(self) -> dict[str, str | None]:
         """Return the special tokens by their names. They are `None` before a vocabulary is set."""
-        tokens = special_tokens(self.vocabulary or (), self._names_of_special_tokens)
+        # MPNet's vocabulary has BERT's special tokens too, but MPNet does not use them.
+        is_mpnet = set(_OF_MPNET.values()) <= set(self.vocabulary or ())
+        given = {role: name for role, name in self._names_of_special_tokens.items() if name}
+        tokens = {**(_OF_MPNET if is_mpnet else _OF_BERT), **given}
         # Preprocessors of all model families use the names "start" and "end".
         tokens |= {"start": tokens["cls"], "end": tokens["sep"]}
         return {name: token if self.vocabulary else None for name, token in tokens.items()}
+
+    def other_special_tokens(self) -> list[str]:
+        """Return the `special_tokens` of the constructor that the vocabulary has."""
+        of_user = WordPieceTokenizer.get_config(self)["special_tokens"] or ()
+        return [token for token in of_user if token in (self.vocabulary or ())]
 
     def tokenize(self, inputs: Any) -> Any:
         """Return the tokens of texts, as `keras_hub.tokenizers.WordPieceTokenizer.tokenize`."""
@@ -129,26 +145,25 @@ class DietBertTokenizer(FastTokenizer, WordPieceTokenizer):
         """Return the tokenizer of the `tokenizers` package with the same arguments."""
         if self._fast_tokenizer is None:
             ids = {token: i for i, token in enumerate(self.get_vocabulary())}
-            tokenizer = tokenizers.Tokenizer(
-                models.WordPiece(
-                    ids,
-                    unk_token=self.oov_token,
-                    continuing_subword_prefix=self.suffix_indicator,
-                )
+            tokenizer = word_pieces(
+                ids,
+                self.oov_token,
+                self.lowercase,
+                self.strip_accents,
+                self.split_on_cjk,
+                self.suffix_indicator,
             )
-            tokenizer.normalizer = normalizers.BertNormalizer(
-                handle_chinese_chars=self.split_on_cjk,
-                strip_accents=self.strip_accents,
-                lowercase=self.lowercase,
-            )
-            tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
             if self.special_tokens_in_strings:
-                of_user = self.get_config()["special_tokens"] or ()
-                kept = [*self.special_tokens, self.oov_token, *of_user]
+                kept = [*self.special_tokens, self.oov_token]
                 # A token outside the vocabulary would get an id of its own.
                 tokenizer.add_special_tokens([token for token in kept if token in ids])
             self._fast_tokenizer = tokenizer
         return self._fast_tokenizer
+
+    @property
+    def split_special_tokens(self) -> bool:
+        """Whether names of special tokens in a text are ordinary words."""
+        return not self.special_tokens_in_strings
 
     def split_token(self, token: str) -> tuple[str, bool]:
         """Return the text of a token, and whether it begins a word."""
@@ -168,17 +183,15 @@ class DietBertTokenizer(FastTokenizer, WordPieceTokenizer):
 
         Args:
             bert: A `keras_hub.models.BertTokenizer`, the address of a preset of KerasHub's BERT, or
-                a folder with Hugging Face's `config.json`, and `vocab.txt` or `tokenizer.json`.
-                The settings for lowercasing, accents and Chinese characters come from
-                `tokenizer_config.json` or `tokenizer.json`, and the special tokens from
-                `tokenizer_config.json` or `special_tokens_map.json`.
+                a folder with Hugging Face's `config.json`, and `tokenizer.json` or `vocab.txt`.
+                All its files are read as by `HuggingFaceTokenizer.from_hugging_face`.
             **kwargs: Keyword arguments of the class. They override the settings of the BERT.
 
         Returns:
             A `DietBertTokenizer`.
 
         Raises:
-            ValueError: If the vocabulary is missing, or has more tokens than the model.
+            ValueError: If `bert` is something else, or if its tokenizer is not BERT's.
 
         Example:
 
@@ -189,4 +202,18 @@ class DietBertTokenizer(FastTokenizer, WordPieceTokenizer):
         tokenizer("The quick foxes")
         ```
         """
-        return cls(**{**read_tokenizer(bert), **kwargs})
+        if is_hugging_face_folder(bert):
+            return cls(**{**read_words(bert), **kwargs})
+        if isinstance(bert, (str, os.PathLike)):
+            bert = BertTokenizer.from_preset(os.fspath(bert))
+        if not isinstance(bert, BertTokenizer):
+            raise ValueError(
+                "`bert` must be a `keras_hub.models.BertTokenizer`, the address of a preset of "
+                "one, or a folder into which `save_pretrained` of Hugging Face wrote a BERT and "
+                f"its tokenizer. Received: bert={bert!r}"
+            )
+        config = bert.get_config()
+        arguments = {name: config[name] for name in _OF_KERASHUB}
+        names = {f"{role}_token": getattr(bert, f"{role}_token") for role in _OF_BERT}
+        arguments |= {"vocabulary": bert.get_vocabulary(), "split_on_cjk": bert.split_on_cjk}
+        return cls(**{**arguments, **names, **kwargs})

@@ -13,13 +13,12 @@ import tokenizers
 from keras_diet import validation
 from keras_diet.data.columns import host_column
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
-from keras_diet.models.diet_bert.hugging_face.bert_tokenizer import names_of_special_tokens
+from keras_diet.models.diet_bert.hugging_face.tokenizer_files import FILE, read_tokenizer_files
 from keras_diet.models.hub.texts import in_graph
 from keras_diet.models.hub.token_rows import Template
 from keras_diet.models.hub.tokenizer import FastTokenizer
 from keras_diet.types import Config
 
-FILE = "tokenizer.json"
 # The usual names of special tokens.
 _USUAL = {
     "cls": ("[CLS]", "<s>"),
@@ -43,8 +42,8 @@ class HuggingFaceTokenizer(FastTokenizer):
     | RoBERTa, XLM-R, MPNet | `<s> A </s>` | `<s> A </s> </s> B </s>` | 0 |
 
     It replaces `DietBertTokenizer` in all preprocessors and presets. Token ids are those of
-    `transformers.AutoTokenizer` with `add_special_tokens=False`. As there, names of special tokens
-    in a text become special tokens.
+    `transformers.AutoTokenizer` with `add_special_tokens=False`, if `from_hugging_face` reads the
+    folder. As there, names of special tokens in a text become special tokens.
 
     Inside a graph, such as `tf.data.Dataset.map`, a Python function computes the ids. Such a graph
     cannot be saved, and cannot run on the host of a TPU pod.
@@ -60,6 +59,8 @@ class HuggingFaceTokenizer(FastTokenizer):
             or no token.
         unk_token: str or `None`. The token of unknown characters. Defaults to `None`: `"[UNK]"` or
             `"<unk>"`, or no token.
+        split_special_tokens: bool. Whether names of special tokens in a text are ordinary words.
+            Defaults to `False`: they become special tokens.
         sequence_length: int or `None`. If given, rows are cut or padded to this length. Defaults to
             `None`. Preprocessors add special tokens and padding themselves.
         dtype: `"int32"`, another type of integers, or `"string"` for tokens. Defaults to `"int32"`.
@@ -111,6 +112,7 @@ class HuggingFaceTokenizer(FastTokenizer):
         pad_token: str | None = None,
         mask_token: str | None = None,
         unk_token: str | None = None,
+        split_special_tokens: bool = False,
         sequence_length: int | None = None,
         dtype: str = "int32",
         **kwargs: Any,
@@ -118,6 +120,7 @@ class HuggingFaceTokenizer(FastTokenizer):
         super().__init__(dtype=dtype, **kwargs)
         names = {"cls": cls_token, "sep": sep_token, "pad": pad_token, "mask": mask_token}
         self._names_of_special_tokens = {**names, "unk": unk_token}
+        self.split_special_tokens = validation.boolean("split_special_tokens", split_special_tokens)
         self.sequence_length = validation.optional_positive_int("sequence_length", sequence_length)
         self.file_assets = [FILE]
         self.set_tokenizer(tokenizer)
@@ -140,6 +143,7 @@ class HuggingFaceTokenizer(FastTokenizer):
             # Ids without a token have the name "".
             self._tokens = [tokens.get(i, "") for i in range(max(tokens) + 1)]
             self.template = _template(fast)
+            fast.encode_special_tokens = self.split_special_tokens
         self.find_special_tokens()
         self.padding_id = self.pad_token_id
 
@@ -169,6 +173,13 @@ class HuggingFaceTokenizer(FastTokenizer):
                 )
         # Preprocessors of all model families use the names "start" and "end".
         return {**tokens, "start": tokens["cls"], "end": tokens["sep"]}
+
+    def other_special_tokens(self) -> list[str]:
+        """Return the added tokens that are special, in the order of their ids."""
+        if self._fast_tokenizer is None:
+            return []
+        added = self._fast_tokenizer.get_added_tokens_decoder().values()
+        return [token.content for token in added if token.special]
 
     def fast_tokenizer(self) -> tokenizers.Tokenizer:
         """Return the tokenizer of the `tokenizers` package.
@@ -214,6 +225,8 @@ class HuggingFaceTokenizer(FastTokenizer):
 
     def tokenize_with_masks(self, text: str) -> list[int]:
         """Return the tokens of a text. Mask tokens may take the space before them."""
+        if self.split_special_tokens:
+            return super().tokenize_with_masks(text)
         return self.encode([text])[0]
 
     def detokenize(self, inputs: Any) -> Any:
@@ -264,25 +277,37 @@ class HuggingFaceTokenizer(FastTokenizer):
     def get_config(self) -> Config:
         """Return the constructor's arguments, without the tokenizer."""
         names = {f"{role}_token": name for role, name in self._names_of_special_tokens.items()}
-        return {**super().get_config(), **names, "sequence_length": self.sequence_length}
+        arguments = ("split_special_tokens", "sequence_length")
+        others = {name: getattr(self, name) for name in arguments}
+        return {**super().get_config(), **names, **others}
 
     @classmethod
     def from_hugging_face(cls, folder: str | os.PathLike[str], **kwargs: Any) -> Self:
-        """Read the tokenizer of a folder of Hugging Face.
+        """Read the tokenizer of a folder of Hugging Face, as `transformers` 5 does.
 
-        Code of the folder is not run.
+        The class of the tokenizer (`tokenizer_class` in `tokenizer_config.json`, or that of the
+        `model_type` in `config.json`) says what the files mean:
+
+        - `TokenizersBackend` and `PreTrainedTokenizerFast`: `tokenizer.json` as it is.
+        - `BertTokenizer`, `MPNetTokenizer`, `RobertaTokenizer`, `XLMRobertaTokenizer`,
+          `CamembertTokenizer`, `T5Tokenizer`: the vocabulary of `tokenizer.json`, and the settings
+          `do_lower_case`, `strip_accents`, `tokenize_chinese_chars` and `add_prefix_space` of
+          `tokenizer_config.json`. The class has the template.
+
+        Special tokens and added tokens are also read from `special_tokens_map.json` and
+        `added_tokens.json`. Code of the folder is not run. Padding is always at the end.
 
         Args:
-            folder: A folder with `tokenizer.json`. `tokenizer_config.json` or
-                `special_tokens_map.json` say which special tokens have which role. `bos_token` and
-                `eos_token` stand in for a missing `cls_token` and `sep_token`.
+            folder: A folder with `tokenizer.json`. `bos_token` and `eos_token` stand in for a
+                missing `cls_token` and `sep_token`.
             **kwargs: Keyword arguments of the class. They override the files.
 
         Returns:
             A `HuggingFaceTokenizer`.
 
         Raises:
-            ValueError: If the folder has no `tokenizer.json`, or as the constructor.
+            ValueError: If the folder has no `tokenizer.json`; if two files disagree; for another
+                class of tokenizers; for `truncation_side="left"`; or as the constructor.
 
         Example:
 
@@ -298,10 +323,13 @@ class HuggingFaceTokenizer(FastTokenizer):
                 "one in Python with transformers: "
                 "`AutoTokenizer.from_pretrained(folder).save_pretrained(folder)`."
             )
-        names = names_of_special_tokens(folder)
-        stand_ins = {"cls": names.get("bos"), "sep": names.get("eos")}
-        roles = {f"{role}_token": names.get(role, stand_ins.get(role)) for role in _USUAL}
-        return cls(file, **{**roles, **kwargs})
+        files = read_tokenizer_files(folder)
+        stand_ins = {"cls": files.names.get("bos"), "sep": files.names.get("eos")}
+        arguments: Config = {
+            f"{role}_token": files.names.get(role, stand_ins.get(role)) for role in _USUAL
+        }
+        arguments["split_special_tokens"] = files.split_special_tokens
+        return cls(files.tokenizer, **{**arguments, **kwargs})
 
 
 def _read(tokenizer):

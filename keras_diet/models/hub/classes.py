@@ -128,13 +128,22 @@ def checked_labels(
         ValueError: If names are unknown, if labels are NaN or outside the classes, or if the loss
             would broadcast them.
     """
-    is_sparse, ignore_class = sparse_loss(loss)
+    is_sparse, ignore_class, from_logits = sparse_loss(loss)
     if classes is not None:
         y = labels_of_names(y, classes, as_ids=is_sparse or not is_of_keras(loss))
     y = numbers_of(y, "y")
     if not is_of_keras(loss):
         # A custom loss may take other labels, and mark missing ones by NaN.
         return y
+    if is_sparse and output_shape is not None and y.ndim == len(output_shape):
+        if y.shape[-1] != 1:
+            raise ValueError(
+                f"Labels `y` of a sparse loss must be integers, one for each output. Received: "
+                f"y.shape={y.shape}. Pass `y.argmax(-1)`, or compile the loss of one-hot labels, "
+                f"`keras.losses.CategoricalCrossentropy(from_logits={from_logits})`."
+            )
+        # A compiled step of TensorFlow takes labels of one rank.
+        y = y[..., 0]
     if is_sparse and classes is not None:
         labels = y if ignore_class is None else y[y != ignore_class]
         if labels.size and not _arrays.are_integers_below(labels, classes.number):
@@ -186,31 +195,45 @@ def checked_weights(sample_weight: Any, output_shape: tuple[int | None, ...] | N
             f"`sample_weight` must have one weight for each label, {num_axes} axes. Received: "
             f"shape={weights.shape}"
         )
-    return weights
+    return weights[..., 0] if is_column else weights
 
 
 # === Weights of classes ===
 
 
-def checked_class_weight(class_weight: Any, classes: Any) -> dict[int, float] | None:
+def checked_class_weight(class_weight: Any, classes: Any, y: Any) -> dict[int, float] | None:
     """Return a dictionary with the weight of each class, by its index.
 
     Classes that are left out get the weight 1. On TensorFlow, Keras fails without the last one. It
     ignores names, and classes that do not exist.
 
     Args:
-        class_weight: Dictionary from classes to weights, or `None`. A class is an integer, or one
-            of the names.
+        class_weight: Dictionary from classes to weights, an array or a list with a weight for each
+            class, `"balanced"`, or `None`. A class is an integer, or one of the names.
         classes: `Classes` of the output. Anything else, in models without classes or with several
             outputs, accepts all keys.
+        y: The labels, or `None` if a dataset has them.
 
     Raises:
-        ValueError: If a key is not a class, or if examples do not have one class each.
+        ValueError: If there is not one weight for each class, if a key is not a class, if examples
+            do not have one class each, or if `"balanced"` has no labels to count.
     """
-    if class_weight is None or not isinstance(classes, Classes):
-        return class_weight
+    if class_weight is None:
+        return None
+    weights = class_weight
+    if isinstance(weights, str):
+        weights = _balanced(weights, classes, y)
+    elif not hasattr(weights, "items"):
+        weights = dict(enumerate(host_column(weights)))
+        if isinstance(classes, Classes) and len(weights) != max(classes.number, 2):
+            raise ValueError(
+                f"`class_weight` must have a weight for each of {max(classes.number, 2)} classes. "
+                f"Received: class_weight={class_weight!r}. To leave out classes, pass a dictionary."
+            )
+    if not isinstance(classes, Classes):
+        return weights
     names = {name: i for i, name in enumerate(classes.names or ())}
-    weights = {names.get(label, label): float(w) for label, w in class_weight.items()}
+    weights = {names.get(label, label): float(w) for label, w in weights.items()}
     # One output may have two classes, 0 and 1.
     all_classes = range(max(classes.number, 2))
     if not classes.one_per_example or not set(weights) <= set(all_classes):
@@ -219,3 +242,20 @@ def checked_class_weight(class_weight: Any, classes: Any) -> dict[int, float] | 
             f"class each. Received: class_weight={class_weight!r}"
         )
     return {label: weights.get(label, 1.0) for label in all_classes}
+
+
+def _balanced(class_weight, classes, y):
+    """Return the weights of scikit-learn, `n / (number of classes in y * n of the class)`."""
+    has_labels = isinstance(classes, Classes) and y is not None
+    if class_weight != "balanced" or not has_labels:
+        raise ValueError(
+            "`class_weight` must be a dictionary from classes to weights, a list with a weight for "
+            "each class, or 'balanced' for labels `y` in a list or an array. Received: "
+            f"class_weight={class_weight!r}, y={type(y).__name__}"
+        )
+    labels = numbers_of(labels_of_names(y, classes), "y")
+    if labels.ndim > 1:
+        # A column, or one-hot rows.
+        labels = labels.argmax(-1) if labels.shape[-1] > 1 else labels[..., 0]
+    found, counts = np.unique(labels, return_counts=True)
+    return dict(zip(found.tolist(), counts.sum() / (len(found) * counts), strict=True))

@@ -14,7 +14,7 @@ from keras_diet.data.columns import (
     map_columns,
     split,
 )
-from keras_diet.data.epoch_dataset import EpochDataset
+from keras_diet.data.epoch_dataset import EpochDataset, warn_of_workers
 from keras_diet.data.for_keras import for_keras
 from keras_diet.data.sources import packed, source_of
 from keras_diet.models.hub.classes import (
@@ -32,6 +32,7 @@ from keras_diet.models.hub.preprocessor import (
     HubPreprocessor,
     check_preprocessor_fits,
 )
+from keras_diet.models.hub.repairs import sum_repeated_rows
 from keras_diet.models.hub.texts import holds_text
 from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
 from keras_diet.training.trainers import (
@@ -212,7 +213,11 @@ class DataMethods(InferenceMethods):
             self._check_has_labels(y)
         if self.preprocessor is None and is_rows:
             return self.checked_ids(x, y, sample_weight)
-        if self.preprocessor is None or isinstance(x, EpochDataset):
+        if isinstance(x, EpochDataset):
+            return for_keras(x), y, sample_weight
+        if self.preprocessor is None:
+            if isinstance(x, keras.utils.PyDataset):
+                warn_of_workers(x)
             return x, y, sample_weight
         data = self.as_dataset(x, y, sample_weight, batch_size, **arguments)
         return for_keras(data), None, None
@@ -234,13 +239,17 @@ class DataMethods(InferenceMethods):
             check_token_inputs(x, self.token_inputs)
         return x, *self.checked_targets(y, sample_weight)
 
-    def class_weight_of(self, class_weight: Any) -> dict[int, float] | None:
+    def class_weight_of(self, class_weight: Any, y: Any = None) -> dict[int, float] | None:
         """Return the weights of classes by index, after checking them.
+
+        Args:
+            class_weight: As in `fit`.
+            y: The labels, which `"balanced"` counts, or `None`. Defaults to `None`.
 
         Raises:
             ValueError: If a key is not a class, or if examples do not have one class each.
         """
-        return checked_class_weight(class_weight, self.classes)
+        return checked_class_weight(class_weight, self.classes, y)
 
     def _one_batch(self, x, y=None, sample_weight=None, labels=True):
         """Return one batch after checking it."""
@@ -260,6 +269,8 @@ class DataMethods(InferenceMethods):
     def compile(self, *args: Any, **kwargs: Any) -> None:
         """Set the optimizer, the loss and so on, as `keras.Model.compile`."""
         super().compile(*args, **kwargs)
+        if self.optimizer is not None:
+            sum_repeated_rows(self.optimizer)
         self.forget_steps()
 
     def forget_steps(self) -> None:
@@ -324,17 +335,19 @@ class DataMethods(InferenceMethods):
             validation_batch_size: int or `None`. Defaults to `None`, which means `batch_size`.
             shuffle: bool. Whether each epoch has a new order of the examples in arrays and lists,
                 or of the batches of a dataset that can be indexed. Defaults to `True`.
-            class_weight: Dictionary from classes to the weights of their examples in the loss, or
-                `None`. A class is an integer, or a name of a classifier with `class_names`.
-                Defaults to `None`. Classes that are left out have the weight 1.
+            class_weight: Dictionary from classes to the weights of their examples in the loss. A
+                class is an integer, or a name of a classifier with `class_names`. Classes that are
+                left out have the weight 1. Or an array or a list with the weight of each class. Or
+                `"balanced"`, for labels `y`: the number of examples, divided by the number of
+                classes among them and by the number of examples of the class. Defaults to `None`.
             **kwargs: Other keyword arguments of `keras.Model.fit`, such as `epochs`.
 
         Raises:
             ValueError: If data cannot be right. The message says what to do.
         """
         is_rows = is_columns(x)
-        if validation_split and validation_data is None and self.preprocessor and is_rows:
-            # Keras splits arrays of ids, and refuses to split datasets.
+        if validation_split and validation_data is None and is_rows:
+            # Keras refuses to split datasets.
             (x, y, sample_weight), validation_data = split((x, y, sample_weight), validation_split)
             validation_split = 0.0
         if validation_data is not None:
@@ -355,7 +368,7 @@ class DataMethods(InferenceMethods):
             validation_batch_size=validation_batch_size,
             # An `EpochDataset` has its own order.
             shuffle=shuffle and data[0] is x and not isinstance(x, EpochDataset),
-            class_weight=self.class_weight_of(class_weight),
+            class_weight=self.class_weight_of(class_weight, y),
             **kwargs,
         )
 
@@ -384,7 +397,7 @@ class DataMethods(InferenceMethods):
         self, x: Any, y: Any = None, sample_weight: Any = None, **kwargs: Any
     ) -> Any:
         """Train on one batch, as `keras.Model.train_on_batch`."""
-        kwargs["class_weight"] = self.class_weight_of(kwargs.get("class_weight"))
+        kwargs["class_weight"] = self.class_weight_of(kwargs.get("class_weight"), y)
         return keras.Model.train_on_batch(self, *self._batch_tensors(x, y, sample_weight), **kwargs)
 
     @whole_batches()

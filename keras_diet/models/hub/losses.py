@@ -23,13 +23,13 @@ def of_output(values: Any, name: str | None) -> Any:
     return values.get(name) if isinstance(values, dict) else None
 
 
-def sparse_loss(loss: Any) -> tuple[bool, int | None]:
-    """Return whether a loss takes classes as integers, and which class it ignores."""
+def sparse_loss(loss: Any) -> tuple[bool, int | None, bool]:
+    """Return whether a loss takes classes as integers, which one it ignores, and `from_logits`."""
     if isinstance(loss, str):
         loss = keras.losses.get(loss)
     if isinstance(loss, keras.losses.SparseCategoricalCrossentropy):
-        return True, loss.ignore_class
-    return loss is keras.losses.sparse_categorical_crossentropy, None
+        return True, loss.ignore_class, loss.from_logits
+    return loss is keras.losses.sparse_categorical_crossentropy, None, False
 
 
 def is_of_keras(loss: Any) -> bool:

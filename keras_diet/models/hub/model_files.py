@@ -8,7 +8,7 @@ import keras
 
 from keras_diet.models.hub.onnx_file import OnnxInput, example_sizes, write_onnx
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
-from keras_diet.models.hub.presets import whole_preset
+from keras_diet.models.hub.presets import finish_replacing, whole_preset
 from keras_diet.models.hub.repairs import open_sizes_of_gathers
 
 if TYPE_CHECKING:
@@ -21,7 +21,8 @@ else:
 class ModelFiles(Model):
     """A mixin for backbones and tasks, which have one dictionary of inputs.
 
-    A preset appears whole or not at all. `export` works with a path only.
+    A preset appears whole or not at all, also if the process is killed. `export` works with a path
+    only.
     """
 
     def save_to_preset(
@@ -52,6 +53,7 @@ class ModelFiles(Model):
                 if that is mixed, and to Keras's global policy otherwise. Quantized layers stay
                 quantized. `trainable` holds for all layers.
         """
+        finish_replacing(preset)
         model = super().from_preset(os.fspath(preset), load_weights=load_weights, **kwargs)
         if "trainable" in kwargs:
             # Files list the layers that differ from the saved flag, not from this one.

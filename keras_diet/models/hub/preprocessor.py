@@ -11,6 +11,7 @@ from keras_diet import validation
 from keras_diet.data.columns import host_column, map_columns, number_of_rows
 from keras_diet.layers.configuration import constructor_arguments, with_arguments
 from keras_diet.models.hub.classes import numbers_of
+from keras_diet.models.hub.presets import finish_replacing
 from keras_diet.models.hub.texts import in_graph, is_one_text, is_pair, texts_of
 from keras_diet.models.hub.token_rows import pack_documents, pack_segments, template_of
 from keras_diet.training.trainers import divides_rows
@@ -108,8 +109,6 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
 
     # Whether a tuple of texts is one input. Otherwise it is an element of a dataset.
     takes_tuples = True
-    # The special tokens of a text, and one token.
-    shortest_sequence = 1
 
     def __init__(
         self, *args: Any, length_buckets: tuple[int, ...] | None = None, **kwargs: Any
@@ -174,20 +173,21 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
                 if isinstance(x, tuple)
                 else texts_of(x)
             )
-        num_separators = len(x) - 1 if isinstance(x, tuple) else 0
-        shortest = self.shortest_sequence + num_separators * len(
-            template_of(self.tokenizer).separator
-        )
-        if shortest > self.lengths[-1]:
-            raise ValueError(
-                f"`sequence_length` must be at least {shortest}, for the special tokens of "
-                f"{num_separators + 1} segments and one token. Received: "
-                f"sequence_length={self.lengths[-1]}"
-            )
+        self.check_length(len(x) if isinstance(x, tuple) else 1)
         y = map_columns(lambda column: numbers_of(column, "y"), y)
         sample_weight = map_columns(lambda w: numbers_of(w, "sample_weight"), sample_weight)
         number_of_rows(x=x, y=y, sample_weight=sample_weight)
         return x, y, sample_weight
+
+    def check_length(self, num_texts: int) -> None:
+        """Raise a `ValueError` if sequences of some texts have no room for a token of a text."""
+        shortest = template_of(self.tokenizer).num_special_tokens(num_texts) + 1
+        if shortest > self.lengths[-1]:
+            raise ValueError(
+                f"`sequence_length` must be at least {shortest}, for the special tokens of "
+                f"{num_texts} segments and one token. Received: "
+                f"sequence_length={self.lengths[-1]}"
+            )
 
     def make_batch(
         self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None
@@ -204,18 +204,13 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
             A tuple of NumPy arrays, dictionaries of them, or `None`.
         """
         segments = x if isinstance(x, tuple) else (x,)
-        token_ids, segment_ids = pack_segments(
+        inputs = pack_segments(
             # A call of the layer would handle every token as an input.
             [self.tokenizer.tokenize(texts) for texts in segments],
             self.tokenizer,
             self.lengths,
             self.truncate,
         )
-        inputs = {
-            "token_ids": token_ids,
-            "padding_mask": token_ids != self.tokenizer.pad_token_id,
-            "segment_ids": segment_ids,
-        }
         return inputs, y, sample_weight
 
     @property
@@ -243,6 +238,7 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
         Raises:
             ValueError: If files are missing or damaged.
         """
+        finish_replacing(preset)
         return super().from_preset(os.fspath(preset), **kwargs)
 
     @classmethod

@@ -5,6 +5,7 @@
 | `policy_config`, `with_policy` | keras-hub pull request 2367 | keras-hub 0.32, 0.33.dev |
 | `quantized_layers`, `quantize_layers` | keras-hub pull request 2367 | keras-hub 0.32, 0.33.dev |
 | `freeze_biases`, `enable_lora_of_file` | keras-hub issue 2701 | keras-hub 0.32, 0.33.dev |
+| `sum_repeated_rows` | none found: Keras's Adam on TensorFlow squares parts of a sum | keras 3.15 |
 | `open_sizes_of_gathers` | not reported yet | torch 2.13 |
 
 `tests/models/test_repairs.py` has an `xfail` for each, which fails as soon as upstream does the
@@ -13,6 +14,7 @@ same. Then delete the repair.
 
 import contextlib
 import os
+import types
 from collections.abc import Iterator
 from typing import Any
 
@@ -93,6 +95,31 @@ def enable_lora_of_file(backbone: Any, filepath: str | os.PathLike[str]) -> None
             f"`{filepath}` was saved with adapters in other layers than the backbone has. "
             f"Received: layers {saved} in the file, {adapted} in the backbone."
         )
+
+
+# === Rows of embeddings that a batch has several times ===
+
+
+def sum_repeated_rows(optimizer: keras.optimizers.Optimizer) -> None:
+    """Let an optimizer on TensorFlow have one gradient for each row of an embedding.
+
+    The gradient of an embedding is a list of rows there, in which a token that occurs twice has two
+    rows. Keras's optimizers square each of them, and clip by their norm, instead of their sum.
+    """
+    if keras.config.backend() == "tensorflow":
+        optimizer.apply = types.MethodType(_apply_sums, optimizer)  # type: ignore[method-assign]
+
+
+def _apply_sums(optimizer, grads, trainable_variables=None):
+    import tensorflow as tf
+
+    def dense(gradient):
+        if not isinstance(gradient, tf.IndexedSlices):
+            return gradient
+        rows = gradient.dense_shape[0]
+        return tf.math.unsorted_segment_sum(gradient.values, gradient.indices, rows)
+
+    type(optimizer).apply(optimizer, list(map(dense, grads)), trainable_variables)
 
 
 # === Export ===

@@ -76,6 +76,12 @@ class HubSentencePieceTokenizer(HubTokenizer, SentencePieceTokenizer):
             tokens[name] = self._processor.id_to_piece(token_id)
         return tokens
 
+    def other_special_tokens(self) -> list[str]:
+        """Return the control tokens, which no text has."""
+        found = self._processor
+        ids = range(found.vocab_size()) if found else ()
+        return [found.id_to_piece(i) for i in ids if found.is_control(i)]
+
     def encode_with_offsets(self, texts: list[str]) -> list[tuple[list[int], list[Span]]]:
         """Return the token ids of each text, and the span of characters of each token."""
         found = self._processor.encode(texts, return_type="offset_mapping")

@@ -55,6 +55,30 @@ def mask_of_rows(rows: Sequence[Sequence[int]], length: int) -> np.ndarray:
     return np.arange(length) < np.array([len(row) for row in rows])[:, None]
 
 
+def inputs_of(
+    rows: Sequence[Sequence[int]],
+    segments: Sequence[Sequence[int]],
+    lengths: Sequence[int],
+    pad: int,
+) -> dict[str, np.ndarray]:
+    """Return the inputs of a model: `"token_ids"`, `"segment_ids"` and `"padding_mask"`.
+
+    The mask of a sequence is its length, because a text may contain the padding token.
+
+    Args:
+        rows: The tokens of each sequence.
+        segments: The segment of each token.
+        lengths: The lengths to choose from, which increase.
+        pad: The padding token.
+    """
+    token_ids = padded(rows, lengths, pad)
+    return {
+        "token_ids": token_ids,
+        "segment_ids": padded(segments, lengths),
+        "padding_mask": mask_of_rows(rows, token_ids.shape[1]),
+    }
+
+
 def buckets_of(padding_mask: np.ndarray, lengths: Sequence[int]) -> np.ndarray:
     """Return the smallest length that holds each sequence.
 
@@ -80,8 +104,7 @@ def pack_documents(arrays: dict[str, np.ndarray], pad: int) -> dict[str, np.ndar
         compilers see few sizes. For this, the last rows may be padding.
     """
     number, length = arrays["padding_mask"].shape
-    # A text may contain the padding token.
-    sizes = length - np.argmax(arrays["padding_mask"][:, ::-1], axis=1)
+    sizes = arrays["padding_mask"].sum(axis=1)
     room, first_tokens = np.full(number, length), np.zeros(number, "int32")
     for i in np.argsort(-sizes, kind="stable"):
         row = np.argmax(room >= sizes[i])
@@ -90,7 +113,7 @@ def pack_documents(arrays: dict[str, np.ndarray], pad: int) -> dict[str, np.ndar
     num_rows = int(np.sum(room < length))
     step = 2 ** max(num_rows.bit_length() - 4, 0)
     num_rows = min(math.ceil(num_rows / step) * step, number)
-    is_token = np.arange(length) < sizes[:, None]
+    is_token = arrays["padding_mask"]
     indices = (first_tokens[:, None] + np.arange(length))[is_token]
 
     def packed(array, value=0):
@@ -111,8 +134,8 @@ def pack_segments(
     tokenizer: Any,
     lengths: Sequence[int],
     truncate: str,
-) -> tuple[np.ndarray, np.ndarray]:
-    """Return the token ids and the segment ids of texts of one or several segments.
+) -> dict[str, np.ndarray]:
+    """Return the inputs of a model for texts of one or several segments.
 
     A row is what the template of the tokenizer says. In BERT, it is the start token, and then each
     segment followed by the end token, as from `keras_hub.layers.MultiSegmentPacker`.
@@ -135,7 +158,7 @@ def pack_segments(
             segment_ids += [i * template.numbers_segments] * (size + len(after))
         token_rows.append(tokens)
         segment_rows.append(segment_ids)
-    return padded(token_rows, lengths, tokenizer.pad_token_id), padded(segment_rows, lengths)
+    return inputs_of(token_rows, segment_rows, lengths, tokenizer.pad_token_id)
 
 
 def _kept(sizes, room, truncate):

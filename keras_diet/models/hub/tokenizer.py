@@ -1,6 +1,7 @@
 """The base classes of tokenizers."""
 
 import os
+from collections.abc import Iterable
 from typing import Any, Self
 
 import numpy as np
@@ -9,6 +10,7 @@ from keras_hub.models import Tokenizer
 
 from keras_diet import validation
 from keras_diet.data.columns import host_column
+from keras_diet.models.hub.presets import finish_replacing
 from keras_diet.models.hub.texts import is_one_text, texts_of
 
 Span = tuple[int, int]
@@ -36,6 +38,10 @@ class HubTokenizer(Tokenizer):
         """Return the special tokens by their names. They are `None` before a vocabulary is set."""
         raise NotImplementedError
 
+    def other_special_tokens(self) -> Iterable[str]:
+        """Return the special tokens without a name here, such as markers of entities."""
+        return ()
+
     def encode_with_offsets(self, texts: list[str]) -> list[tuple[list[int], list[Span]]]:
         """Return the token ids of each text, and the span of characters of each token."""
         raise NotImplementedError
@@ -46,7 +52,8 @@ class HubTokenizer(Tokenizer):
         for name, token in tokens.items():
             setattr(self, f"{name}_token", token)
             setattr(self, f"{name}_token_id", None if token is None else self.token_to_id(token))
-        self._special_tokens = tuple(dict.fromkeys(filter(None, tokens.values())))
+        found = filter(None, (*tokens.values(), *self.other_special_tokens()))
+        self._special_tokens = tuple(dict.fromkeys(found))
 
     def tokenize_with_masks(self, text: str) -> list[int]:
         """Return the tokens of a text in which mask tokens may stand."""
@@ -58,7 +65,7 @@ class HubTokenizer(Tokenizer):
 
     @property
     def special_tokens(self) -> list[str]:
-        """The special tokens, or an empty list before they are known."""
+        """All special tokens, also added ones. The list is empty before a vocabulary is set."""
         return list(self._special_tokens)
 
     @property
@@ -109,6 +116,7 @@ class HubTokenizer(Tokenizer):
         Returns:
             A tokenizer of the class that was saved.
         """
+        finish_replacing(preset)
         return super().from_preset(os.fspath(preset), **kwargs)
 
 
@@ -116,9 +124,11 @@ class FastTokenizer(HubTokenizer):
     """A `HubTokenizer` whose tokens the `tokenizers` package computes.
 
     A subclass implements `fast_tokenizer`. `padding_id` fills rows up to `sequence_length`.
+    `split_special_tokens` says whether special tokens in a text are ordinary words.
     """
 
     padding_id: Any = None
+    split_special_tokens: Any = False
 
     def fast_tokenizer(self) -> tokenizers.Tokenizer:
         """Return the tokenizer of the package."""

@@ -6,7 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_diet.models.hub.token_rows import mask_of_rows, padded, template_of
+from keras_diet.models.hub.token_rows import inputs_of, template_of
 
 # The ids of the tokens of a text, and the `(start, end)` characters of each token.
 Tokens = tuple[Sequence[int], Sequence[tuple[int, int]]]
@@ -99,11 +99,7 @@ def make_windows(
             sequences.append([*before, *part, *template.end])
             after = len(part) + len(template.end)
             segments.append([0] * len(before) + [int(template.numbers_segments)] * after)
-    inputs = {
-        "token_ids": padded(sequences, [length], tokenizer.pad_token_id),
-        "segment_ids": padded(segments, [length]),
-        "padding_mask": mask_of_rows(segments, length),
-    }
+    inputs = inputs_of(sequences, segments, [length], tokenizer.pad_token_id)
     examples, first_tokens, num_tokens, shifts = np.array(rows, "int32").T
     offsets = [spans for _, spans in contexts]
     return QuestionWindows(inputs, examples, first_tokens, num_tokens, shifts, offsets)

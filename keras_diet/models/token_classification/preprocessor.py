@@ -48,6 +48,7 @@ class TokenClassifierPreprocessor(PackingPreprocessor, TokenPreprocessor):
         """
         x, y, sample_weight = as_lists(x), as_lists(y), as_lists(sample_weight)
         check_sentences(x, "x")
+        self.check_length(1)
         number_of_rows(x=x, y=y, sample_weight=sample_weight)
         if y is not None:
             check_one_per_word("y", y, x)

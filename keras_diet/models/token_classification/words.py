@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from keras_diet.models.hub.texts import is_unicode
-from keras_diet.models.hub.token_rows import Template, mask_of_rows, padded
+from keras_diet.models.hub.token_rows import Template, inputs_of
 
 # The tokens of a word.
 Pieces = Sequence[int]
@@ -52,10 +52,12 @@ def check_one_per_word(name: str, values: Any, sentences: list[list[str]]) -> No
     for row, (of_words, words) in enumerate(zip(values, sentences, strict=True)):
         is_complete = isinstance(of_words, list) and len(of_words) == len(words)
         # NaN differs from itself.
-        if not is_complete or any(value is None or value != value for value in of_words):
+        if not is_complete or any(
+            value is None or isinstance(value, list) or value != value for value in of_words
+        ):
             raise ValueError(
-                f"`{name}` must hold a list for each sentence, with one value for each word. "
-                f"Received: {of_words!r:.70} for {len(words)} words in row {row}."
+                f"`{name}` must hold a list for each sentence, with one value for each word, and "
+                f"no one-hot rows. Received: {of_words!r:.70} for {len(words)} words in row {row}."
             )
 
 
@@ -81,12 +83,7 @@ def pack_words(
     limit = length - len(end)
     rows = [[*[*start, *tokens][:limit], *end] for tokens in chains]
     firsts = (np.cumsum([len(start), *map(len, words)])[:-1] for words in sentences)
-    token_ids = padded(rows, [length], pad)
-    inputs = {
-        "token_ids": token_ids,
-        "segment_ids": np.zeros_like(token_ids),
-        "padding_mask": mask_of_rows(rows, length),
-    }
+    inputs = inputs_of(rows, [[0] * len(row) for row in rows], [length], pad)
     return inputs, [of_words[of_words < limit] for of_words in firsts]
 
 

@@ -5,6 +5,7 @@ import numpy as np
 import pytest
 
 from keras_diet import layers
+from tests.helpers import once
 from tests.layers.bias_layers import BIAS_LAYERS
 
 NUM_HEADS, QUERIES, KEYS = 8, 5, 41
@@ -31,7 +32,7 @@ def outputs(name, dtype, start, is_cached=False, **options):
 
 
 @pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.parametrize("is_cached", [False, True])
+@pytest.mark.parametrize("is_cached", [False, *once(True)])
 @pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
 def test_probabilities(name, is_cached, policy):
     far, near = (

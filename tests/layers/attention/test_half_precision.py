@@ -3,10 +3,12 @@
 import keras
 import numpy as np
 import pytest
+from keras import ops, tree
 
 from keras_diet.layers import (
     BiasedMultiHeadAttention,
     RelativeMultiHeadAttention,
+    ScoreTerms,
     TransformerXLMultiHeadAttention,
 )
 from tests import reference
@@ -101,3 +103,32 @@ def test_products_above_the_largest_float16(dtype):
         assert_close(scores, np.full(SHAPE, 1 / LENGTH), 1e-3)
     transformer_xl = make(dtype, TransformerXLMultiHeadAttention)
     assert np.all(np.isfinite(to_numpy(transformer_xl(x, x))))
+
+
+# What makes columns of padding in the program with all scores, and in the one with blocks.
+COLUMNS = {
+    "bias": {"bias": np.zeros((NUM_HEADS, LENGTH, LENGTH), "float32")},
+    "features": {"features": ((np.zeros((1, LENGTH, 1, 9)), np.zeros((1, LENGTH, 1, 9))),)},
+}
+
+
+@pytest.mark.parametrize("block_size", [None, 3])
+@pytest.mark.parametrize("name", COLUMNS)
+def test_padding_in_float16_is_left_out_whatever_its_scores(name, block_size):
+    """The scores of tokens are 80,000, and those of padding 120,000."""
+    x = np.where(PADDING_MASK[:, 0, :, None], 200.0, 300.0) * np.ones(HIDDEN)
+    terms = {"padding_mask": ops.convert_to_tensor(PADDING_MASK[:, 0])}
+    terms |= tree.map_structure(ops.convert_to_tensor, COLUMNS[name])
+    arguments = {"score_terms": ScoreTerms(**terms), "block_size": block_size}
+    output = make("float16")(x.astype("float16"), x.astype("float16"), **arguments)
+    assert_close(output, np.full(x.shape, 200.0), 0)
+
+
+def test_features_above_the_largest_float16(rng):
+    """The second feature decides, although float16 has both as infinity. Keras casts arguments."""
+    x = rng.normal(size=(BATCH, LENGTH, HIDDEN)).astype("float16")
+    key = np.zeros((1, LENGTH, 1, 1), "float32")
+    key[0, [2, 5]] = [[[70_000.0]], [[80_000.0]]]
+    features = tree.map_structure(ops.convert_to_tensor, (np.ones_like(key), key))
+    output = make("float16")(x, x, score_terms=ScoreTerms(features=(features,)))
+    assert_close(output, np.repeat(x[:, 5:6], LENGTH, axis=1), 1e-3)

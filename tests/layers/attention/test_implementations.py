@@ -21,6 +21,10 @@ WINDOWS = {
 }
 
 
+# A document ends inside of a block.
+DOCUMENTS = np.array([[1, 1, 2, 2, 2], [3, 3, 3, 3, 3]], "int32")
+
+
 @pytest.fixture(autouse=True)
 def small_blocks(monkeypatch):
     monkeypatch.setattr(plan, "BLOCK_SIZE", 3)
@@ -28,15 +32,16 @@ def small_blocks(monkeypatch):
 
 # The two layers of DIET-ABS have the same positions.
 @pytest.mark.parametrize(
-    "positions, num_layers, names",
+    "positions, num_layers, names, documents",
     [
-        (LOW_RANK, 2, ("features", "blockwise")),
-        (RELATIVE, 1, ("blockwise",)),
-        (WINDOWS, 2, ("blockwise",)),
+        (LOW_RANK, 2, ("features", "blockwise"), None),
+        (LOW_RANK, 1, ("blockwise",), DOCUMENTS),
+        (RELATIVE, 1, ("blockwise",), DOCUMENTS),
+        (WINDOWS, 2, ("blockwise",), None),
     ],
-    ids=["diet_abs", "diet_rel", "windows"],
+    ids=["diet_abs", "diet_abs, documents", "diet_rel, documents", "windows"],
 )
-def test_outputs_and_gradients_are_the_same(rng, positions, num_layers, names):
+def test_outputs_and_gradients_are_the_same(rng, positions, num_layers, names, documents):
     encoder, *others = (
         make_encoder(rng, attention_implementation=name, num_layers=num_layers, **positions)
         for name in ("full", *names)
@@ -48,7 +53,7 @@ def test_outputs_and_gradients_are_the_same(rng, positions, num_layers, names):
     def gradients_of(encoder):
         def loss():
             x = ops.convert_to_tensor(inputs)
-            output = encoder(x, segment_ids=segment_ids, padding_mask=VALID)
+            output = encoder(x, segment_ids=segment_ids, padding_mask=VALID, document_ids=documents)
             return weighted_sum(output, random)
 
         found = gradients(loss, [inputs, random, *encoder.trainable_variables])

@@ -10,7 +10,6 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_diet.layers import (
-    AlibiPositionBias,
     AttentionHook,
     BiasedMultiHeadAttention,
     BiasedTransformerEncoder,
@@ -18,7 +17,7 @@ from keras_diet.layers import (
     RelativePositionBias,
     ScoreTerms,
 )
-from keras_diet.layers.attention.input_checks import check_bias
+from keras_diet.layers.attention.score_terms import check_bias
 from tests.helpers import assert_close
 from tests.layers.attention.test_as_keras import Overriding
 from tests.layers.attention.variants import (
@@ -67,11 +66,10 @@ def terms(**arguments):
         ("linformer", {"value_mask": ones(BATCH, 6)}, "`value_mask` must have ... shape=(2, 6)"),
         ("biased", terms(attention_mask=ones(BATCH, QUERIES, 6)), "`attention_mask` ... (2, 5, 6)"),
         ("biased", terms(padding_mask=ones(BATCH, 6)), "`padding_mask` must have ... shape=(2, 6)"),
-        # A bias that is a mask, has another shape, or comes with another number of heads.
+        # A bias that is a mask, or has another shape.
         ("biased", {"attention_bias": PAIRS[:, None]}, "`attention_bias` must be ... dtype=bool"),
         ("biased", {"attention_bias": ones(KEYS, QUERIES)}, "broadcastable ... shape=(7, 5)"),
         ("linformer", {"attention_bias": BIAS}, "(2, 3, 5, 2). Received: shape="),
-        ("biased", {"attention_bias": AlibiPositionBias(5)}, "must have scores for 3 heads ... =5"),
         # The position of the first query.
         (
             "biased",

@@ -42,16 +42,14 @@ def products(pair):
 
 
 @any_backend
-@pytest.mark.parametrize(
-    "dtype, masked", [("float32", -1e9), ("bfloat16", -1e9), ("float16", -3e4)]
-)
-def test_padding_has_no_probability(rng, dtype, masked):
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_padding_has_no_probability(rng, dtype):
     valid = ops.convert_to_tensor(VALID)
     row, features = padding_row(valid, dtype), padding_features(valid, dtype)
     assert [tuple(tensor.shape) for tensor in features] == [(1, 1, 1, 1), (BATCH, KEYS, 1, 1)]
     for tensor in (row, *features):
         assert keras.backend.standardize_dtype(tensor.dtype) == dtype
-    expected = np.where(VALID, 0.0, masked)[:, None, None]
+    expected = np.where(VALID, 0.0, -1e9)[:, None, None]
     for scores in (to_numpy(row), products(features)):
         np.testing.assert_allclose(scores, expected, rtol=1e-2)
         scores = scores.astype("float32") + 50 * rng.normal(size=scores.shape)

@@ -7,14 +7,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
 
-from keras_diet._compat import get_keras_mask
-from keras_diet.layers import RelativePositionBias
+from keras_diet._compat import get_keras_mask, set_keras_mask
+from keras_diet.layers import RelativePositionBias, RotaryMultiHeadAttention
 from tests.helpers import (
     assert_close,
     assert_weights_start_differently,
     check_layer,
     compiled,
     gradients,
+    once,
     randomize,
     to_numpy,
     weighted_sum,
@@ -128,7 +129,7 @@ def test_keras_masks_are_applied_and_passed_on(rng, name):
 
 
 @with_pairs
-@pytest.mark.parametrize("as_tensor", [False, True], ids=["int", "tensor"])
+@pytest.mark.parametrize("as_tensor", [True, *once(False)], ids=["tensor", "int"])
 def test_a_step_is_a_row_of_the_full_pass(rng, name, as_tensor):
     attention = make(name, rng, sliding_window=4)
     x = normal(rng, BATCH, KEYS, HIDDEN)
@@ -245,3 +246,30 @@ def test_as_a_layer(rng, name, returns_scores):
     if name == "transformer_xl":
         assert attention.position_dense.kernel_regularizer is not None
         assert attention.position_dense.kernel_constraint is not None
+
+
+# === What one layer does and the others do not ===
+
+
+@any_backend
+@pytest.mark.parametrize("dtype", ["bfloat16", "float16", "mixed_float16"])
+def test_rotations_are_in_float32(dtype):
+    """bfloat16 holds whole numbers up to 256, float16 to 2048. Products would be rounded too."""
+    attention = RotaryMultiHeadAttention(1, 2, max_wavelength=50, dtype=dtype)
+    heads = ops.ones((1, 4, 1, 2), attention.compute_dtype)
+    angles = np.arange(3001.0, 3005.0)
+    exact = np.stack([np.cos(angles) - np.sin(angles), np.sin(angles) + np.cos(angles)], axis=-1)
+    rounded = to_numpy(ops.cast(exact.astype("float32"), attention.compute_dtype))
+    np.testing.assert_array_equal(to_numpy(attention.rotate(heads, angles))[0, :, 0], rounded)
+
+
+@any_backend
+@pytest.mark.parametrize("argument", ["value", "key"])
+def test_masks_of_tensors_and_arguments_apply_together(rng, argument):
+    attention = make("linformer", rng)
+    (query, value), key = make_inputs(rng), normal(rng, BATCH, KEYS, HIDDEN)
+    inputs = {name: ops.convert_to_tensor(x) for name, x in (("value", value), ("key", key))}
+    given = np.tile(np.arange(KEYS) != 1, (BATCH, 1))
+    want = expected(attention, query, value, VALID & given, key=key)
+    set_keras_mask(inputs[argument], ops.convert_to_tensor(VALID))
+    assert_close(attention(query, **inputs, **{f"{argument}_mask": given}), want)

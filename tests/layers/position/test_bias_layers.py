@@ -110,6 +110,7 @@ def test_only_the_lengths_are_read(rng, name):
     assert bias.compute_output_shape((2, 5, 1), (2, 7, 1)) == (1, NUM_HEADS, 5, 7)
 
 
+@pytest.mark.any_backend
 @every_bias
 @pytest.mark.filterwarnings("error:.*mask")
 def test_inputs_keep_their_masks_and_scores_have_none(rng, name):

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from keras_diet._compat import get_keras_mask
-from keras_diet.layers.position.input_encoding import InputEncoding
+from keras_diet.layers.position.input_encoding import InputEncoding, LearnedPositions
 from keras_diet.layers.position.sinusoids import Sinusoids
 from tests import reference
 from tests.helpers import assert_close, check_layer, randomize, to_numpy
@@ -13,7 +13,8 @@ BATCH, LENGTH, HIDDEN, MAX_LENGTH, NUM_SEGMENTS = 2, 5, 3, 7, 3
 
 
 def make(rng, max_sequence_length=MAX_LENGTH, num_segments=NUM_SEGMENTS):
-    encoding = InputEncoding(max_sequence_length, num_segments)
+    positions = None if max_sequence_length is None else LearnedPositions(max_sequence_length)
+    encoding = InputEncoding(max_sequence_length, num_segments, position_embedding=positions)
     encoding.build((BATCH, LENGTH, HIDDEN))
     return randomize(encoding, rng)
 
@@ -51,32 +52,28 @@ def test_equals_reference(rng, num_segments, max_sequence_length):
     assert_close(encoding(x, segment_ids=given), expected_output(encoding, x, segment_ids))
 
 
-@pytest.mark.parametrize("sines", [None, keras_hub.layers.SinePositionEncoding, Sinusoids])
-def test_start_index(rng, sines):
-    encoding = make(rng, num_segments=None)
-    if sines is not None:
-        encoding = InputEncoding(MAX_LENGTH, position_embedding=sines())
+LAYERS = {
+    "learned": lambda: LearnedPositions(MAX_LENGTH, keras.initializers.RandomNormal(stddev=0.5)),
+    "keras_hub": lambda: keras_hub.layers.SinePositionEncoding(100),
+    "sinusoids": Sinusoids,
+}
+
+
+@pytest.mark.parametrize("layer", LAYERS.values(), ids=list(LAYERS))
+def test_start_index(rng, layer):
+    encoding = InputEncoding(MAX_LENGTH, position_embedding=layer())
     x, _ = make_inputs(rng)
     for start in (3, keras.ops.convert_to_tensor(3, "int32")):
         assert_close(encoding(x[:, 3:], start_index=start), to_numpy(encoding(x))[:, 3:])
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        {"max_sequence_length": 5, "num_segments": 3},
-        {"num_segments": 3, "position_embedding": keras_hub.layers.SinePositionEncoding(100)},
-        {"num_segments": 3, "position_embedding": Sinusoids()},
-    ],
-    ids=["learned", "keras_hub", "sinusoidal"],
-)
-def test_as_a_layer(rng, arguments):
-    x, _ = make_inputs(rng)
-    encoding = InputEncoding(
-        **arguments, initializer=keras.initializers.RandomNormal(stddev=0.5, seed=3), name="input"
-    )
+@pytest.mark.parametrize("layer", LAYERS.values(), ids=list(LAYERS))
+def test_as_a_layer(rng, layer):
+    x, _ = make_inputs(rng, MAX_LENGTH)
+    initializer = keras.initializers.RandomNormal(stddev=0.5, seed=3)
+    encoding = InputEncoding(MAX_LENGTH, 3, initializer, layer(), name="input")
     # A segment that does not occur would have no gradient.
-    segment_ids = np.array([[0, 1, 2, 0, 1], [2, 1, 0, 0, 2]], "int32")
+    segment_ids = np.array([[0, 1, 2, 0, 1, 1, 0], [2, 1, 0, 0, 2, 2, 1]], "int32")
     check_layer(encoding, x, segment_ids=segment_ids)
 
 
@@ -97,12 +94,10 @@ def test_refused(rng, call, message):
 
 
 @pytest.mark.parametrize(
-    "layer", [None, keras_hub.layers.SinePositionEncoding, Sinusoids, lambda: Places(dtype="int32")]
+    "layer", [*LAYERS.values(), lambda: Places(dtype="int32")], ids=[*LAYERS, "places"]
 )
 def test_positions(rng, layer):
-    encoding = make(rng, num_segments=None)
-    if layer is not None:
-        encoding = InputEncoding(MAX_LENGTH, position_embedding=layer())
+    encoding = InputEncoding(MAX_LENGTH, position_embedding=layer())
     x, _ = make_inputs(rng)
     positions = np.array([[0, 1, 2, 0, 1], [4, 0, 1, 2, 3]], "int32")
     of_places = to_numpy(encoding(x)) - x

@@ -9,6 +9,7 @@ from keras_diet.layers import (
     BiasedTransformerDecoder,
     BiasedTransformerEncoder,
     RelativeMultiHeadAttention,
+    RelativePositionBias,
     ScoreTerms,
 )
 from tests import reference
@@ -198,6 +199,23 @@ def test_decoder_equals_reference(rng, normalize_first):
     cross_terms = ScoreTerms(biases["cross_attention_bias"], padding_mask=SOURCE_VALID)
     found = block(target, source, score_terms=terms, cross_score_terms=cross_terms)
     assert_close(found, expected)
+
+
+def test_score_terms_have_the_position_of_a_step(rng):
+    """For the memory, the mask, and the biases of both attention layers."""
+    block = decoder_block(rng)
+    target, source, _ = decoder_inputs(rng)
+    bias, cross_bias = (RelativePositionBias(NUM_HEADS, 11) for _ in range(2))
+    for layer in (bias, cross_bias):
+        layer.build()
+        randomize(layer, rng)
+    biases = {"attention_bias": bias, "cross_attention_bias": cross_bias}
+    expected = to_numpy(block(target, source, **biases))
+    memory = block.start_memory(BATCH, LENGTH, source)
+    _, memory = block(target[:, :3], memory=memory, **biases)
+    terms = {"score_terms": ScoreTerms(bias, is_causal=True, start_index=3)}
+    step, _ = block(target[:, 3:], memory=memory, cross_attention_bias=cross_bias, **terms)
+    assert_close(step, expected[:, 3:])
 
 
 def test_decoder_as_a_layer(rng):

@@ -6,8 +6,13 @@ import keras
 import numpy as np
 import pytest
 
-from keras_diet.layers import AbsolutePositionBias, BiasedMultiHeadAttention
-from tests.helpers import assert_close, to_numpy
+from keras_diet.layers import (
+    AbsolutePositionBias,
+    BiasedMultiHeadAttention,
+    BiasedTransformerEncoder,
+    ScoreTerms,
+)
+from tests.helpers import assert_close, randomize, to_numpy
 from tests.layers.diet_encoders import (
     BATCH,
     CAUSAL,
@@ -102,6 +107,33 @@ def test_custom_attention_gets_scores_and_masks(rng, register, calls, window):
         assert_close(call["attention_bias"], bias)
         np.testing.assert_array_equal(to_numpy(call["value_mask"]), VALID)
         np.testing.assert_array_equal(to_numpy(call["attention_mask"]), mask)
+
+
+TERMS = {
+    "documents": {"document_ids": np.array([[1, 1, 2, 2, 2], [3, 3, 3, 3, 0]], "int32")},
+    "window": {"sliding_window": 2},
+    "later queries": {"is_causal": True, "start_index": 2},
+}
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("terms", TERMS.values(), ids=list(TERMS))
+def test_custom_attention_of_a_block_gets_all_terms(rng, terms):
+    """As a bias and a mask, like that of a stack. The layer has no argument for the others."""
+    custom, plain = (
+        BiasedTransformerEncoder(11, NUM_HEADS, self_attention=kind(NUM_HEADS, 2))
+        for kind in (CustomAttention, BiasedMultiHeadAttention)
+    )
+    x, bias = make_inputs(rng)[0], absolute_bias(NUM_HEADS, MAX_LENGTH)
+    for layer in (custom, plain, bias):
+        layer.build(x.shape)
+    custom.set_weights(randomize(plain, rng).get_weights())
+    padding = keras.ops.convert_to_tensor(VALID)
+    without = ScoreTerms(randomize(bias, rng), padding_mask=padding)
+    expected = to_numpy(plain(x, score_terms=without.replace(**terms)))[VALID]
+    found = to_numpy(custom(x, score_terms=without.replace(**terms)))[VALID]
+    assert_close(found, expected)
+    assert np.abs(to_numpy(plain(x, score_terms=without))[VALID] - expected).max() > 1e-2
 
 
 # === Bias layers ===

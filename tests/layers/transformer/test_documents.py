@@ -189,22 +189,6 @@ def test_programs_and_masks(rng, monkeypatch, name, implementation, block_size):
             assert_close(found[row, at], to_numpy(expected)[0])
 
 
-@pytest.mark.parametrize("name", ["diet_abs", "diet_rel"])
-def test_blocks_have_gradients(rng, monkeypatch, name):
-    monkeypatch.setattr(plan, "BLOCK_SIZE", 4)
-    x, _ = make_inputs(rng)
-    full, blockwise = (
-        gradients_of(
-            make_encoder(np.random.default_rng(3), name, attention_implementation=implementation),
-            *(x, x),
-            document_ids=IDS,
-        )
-        for implementation in ("full", "blockwise")
-    )
-    for actual, expected in zip(blockwise, full, strict=True):
-        assert_close(actual, expected)
-
-
 @any_backend
 def test_blocks_need_no_mask_of_all_pairs(rng, monkeypatch):
     monkeypatch.setattr(prepared_terms, "with_one_mask", None)

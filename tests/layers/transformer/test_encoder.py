@@ -1,4 +1,4 @@
-"""`DietEncoder` beyond the contract of stacks: masks, projected keys, hooks, compiled models."""
+"""`DietEncoder` beyond the contract of stacks: masks, projected keys, hooks."""
 
 import keras
 import numpy as np
@@ -9,10 +9,8 @@ from keras_diet.layers import AttentionHook, BiasedMultiHeadAttention
 from tests.helpers import assert_close, attention_weights, once, to_numpy
 from tests.layers.diet_encoders import (
     BATCH,
-    CAUSAL,
     HIDDEN,
     LENGTH,
-    MASK,
     NUM_HEADS,
     NUM_LAYERS,
     PROJECTED,
@@ -28,18 +26,7 @@ TOKENS = np.array([[3, 1, 2, 2, 4], [2, 2, 1, 0, 0]])
 any_backend = pytest.mark.any_backend
 
 
-# === Masks, segments, lengths ===
-
-
-@pytest.mark.parametrize("name", ["diet_abs", "shaw", "none"])
-def test_masks_equal_reference(rng, name):
-    encoder = make_encoder(rng, position_encoding=name)
-    x, segment_ids = make_inputs(rng)
-    masks = {"padding_mask": VALID.astype("int32"), "attention_mask": MASK.astype("int32")}
-    output = encoder(x, segment_ids=segment_ids, use_causal_mask=True, **masks)
-    mask = PADDING & MASK[:, None] & CAUSAL
-    assert_close(output, expected_output(encoder, x, segment_ids, mask))
-
+# === Projected keys, masks ===
 
 PROJECTIONS = [
     ("diet_abs", "none", "input"),
@@ -92,30 +79,6 @@ def test_keras_mask_is_the_padding_mask(rng, arguments):
     # A mask that is given replaces it.
     padding_mask = np.array([[True] * 4 + [False], [True] * 5])
     assert_close(encoder(x, padding_mask=padding_mask), encoder(plain, padding_mask=padding_mask))
-
-
-# === Compiled models ===
-
-
-@pytest.mark.skipif(keras.backend.backend() == "torch", reason="PyTorch has no XLA")
-@pytest.mark.parametrize("name", ["diet_abs", "diet_rel"])
-def test_xla(rng, name):
-    """Static shapes compile under XLA, in inference and in training."""
-    encoder = make_encoder(rng, num_layers=1, position_encoding=name)
-    x, segment_ids = make_inputs(rng)
-    inputs = [keras.Input((None, HIDDEN)), keras.Input((None,), dtype="int32")]
-    model = keras.Model(inputs, encoder(inputs[0], segment_ids=inputs[1]))
-    model.compile("sgd", "mse", jit_compile=True)
-    expected = expected_output(encoder, x, segment_ids)
-    assert_close(model.predict([x, segment_ids], verbose=0), expected)
-    before = [to_numpy(weight) for weight in encoder.trainable_weights]
-    model.train_on_batch([x, segment_ids], x)
-    unchanged = [
-        weight.path
-        for weight, value in zip(encoder.trainable_weights, before, strict=True)
-        if np.array_equal(to_numpy(weight), value) and not weight.path.endswith("key/bias")
-    ]
-    assert unchanged == []
 
 
 # === Hooks ===

@@ -45,7 +45,6 @@ ROWS = [
     ("num_segments", "2", SIZE),
     ("position_encoding", "xlnet", "must be one of.*'diet_abs'.*'t5'.*a bias layer"),
     ("position_encoding", L.AlibiPositionBias, "or a bias layer"),
-    ("position_encoding", L.AlibiPositionBias(5), "must have scores for 3 heads"),
 ]
 
 
@@ -201,6 +200,14 @@ CALLS = {
     "decoder block terms": (
         lambda: decoder_block()(X, SOURCE, padding_mask=IDS + 1, score_terms=L.ScoreTerms()),
         "`score_terms` replaces the arguments padding_mask",
+    ),
+    "decoder block position and terms": (
+        lambda: step(decoder_block, score_terms=L.ScoreTerms()),
+        "`score_terms` replaces the arguments start_index",
+    ),
+    "decoder block end of terms": (
+        lambda: step(decoder_block, start_index=0, score_terms=L.ScoreTerms(start_index=7)),
+        "must fit into the memory.*start_index=7",
     ),
     "decoder block cross terms": (
         lambda: decoder_block()(

@@ -4,6 +4,9 @@ A new encoding needs no row. `ARGUMENTS` has what an encoding takes beside its n
 `tests/layers/bias_layers.py` the scores of its bias by the paper.
 """
 
+import functools
+import itertools
+
 import keras
 import numpy as np
 import pytest
@@ -46,9 +49,10 @@ NAMES = list(POSITION_ENCODINGS)
 every_encoding = pytest.mark.parametrize("name", [*NAMES, "layer"])
 # One of each kind on every backend: a bias, its features, vectors of distances, angles, an input.
 KINDS = ("diet_abs", "diet_rel", "shaw", "rotary", "input")
+OTHERS = [name for name in [*NAMES, "layer"] if name not in KINDS]
+on_kinds = pytest.mark.parametrize("name", [*KINDS, *once(*OTHERS)])
 # Encodings with a bias.
 BIASED = [name for name in NAMES if POSITION_ENCODINGS[name].bias is not None]
-every_bias = pytest.mark.parametrize("name", [*BIASED, "layer"])
 # Encodings whose scores depend on the distance of two tokens only.
 RELATIVE = [
     name
@@ -67,8 +71,15 @@ ADDITIONS = {
         **{"attention_windows": (4, 3)},
     },
 }
-every_addition = pytest.mark.parametrize("additions", ADDITIONS)
-with_and_without_additions = pytest.mark.parametrize("additions", [None, *ADDITIONS])
+# These run on every backend.
+WITH_ADDITIONS = (("rotary", "modern"), ("diet_rel", "t5"))
+
+
+def with_some_additions(names):
+    """Every name by itself, and some with additions, which work in the same way with all."""
+    some = (*WITH_ADDITIONS, ("diet_abs", "modern"), ("shaw", "t5"))
+    cases = [*((name, None) for name in names), *(case for case in some if case[0] in names)]
+    return pytest.mark.parametrize("name, additions", cases)
 
 
 def arguments_of(name, max_length=MAX_LENGTH):
@@ -114,7 +125,7 @@ def compiled(function):
 # === Against the reference ===
 
 
-@every_encoding
+@on_kinds
 def test_encoder_equals_reference(rng, name):
     # Both kinds of norms, and every place of segments.
     number = NAMES.index(name) if name in NAMES else 0
@@ -164,7 +175,7 @@ def counting(bias, counted):
     return compute
 
 
-@every_encoding
+@on_kinds
 @pytest.mark.parametrize(
     "cross", [True, pytest.param(False, marks=any_backend)], ids=["cross", "self"]
 )
@@ -181,8 +192,19 @@ def test_decoder_equals_reference(rng, name, cross):
         assert decoder.position_encoding not in decoder.cross_position_biases
 
 
-@every_encoding
-@every_addition
+@pytest.mark.parametrize(
+    "name, additions",
+    [
+        *WITH_ADDITIONS,
+        *once(
+            *(
+                pair
+                for pair in itertools.product([*NAMES, "layer"], ADDITIONS)
+                if pair not in WITH_ADDITIONS
+            )
+        ),
+    ],
+)
 def test_additions_equal_reference(rng, name, additions):
     arguments = additions_of(name, additions)
     encoder, x = make_encoder(name, rng, **arguments), make_inputs(rng)[0]
@@ -244,23 +266,6 @@ def test_one_graph_with_windows_for_all_lengths(rng, implementation):
         assert_close(function(x), diet_encoders.expected_output(encoder, x))
 
 
-@any_backend
-@pytest.mark.parametrize("additions", ADDITIONS)
-def test_quantized_and_adapted(rng, additions):
-    encoder, inputs = make_encoder("rotary", rng, **ADDITIONS[additions]), keras.Input((None, 6))
-    model, x = keras.Model(inputs, encoder(inputs)), make_inputs(rng)[0]
-    before = to_numpy(model(x))
-    model.quantize("int8")
-    gates = [block.feedforward_gate_dense for block in encoder.transformer_layers]
-    assert {gate.quantization_mode for gate in gates} == {"int8"}
-    quantized = to_numpy(model(x))
-    assert 1e-4 < np.abs(quantized - before).mean() < 0.1
-    gates[0].enable_lora(2)
-    for weight in (gates[0].lora_kernel_a, gates[0].lora_kernel_b):
-        weight.assign(ops.ones_like(weight))
-    assert np.abs(to_numpy(model(x)) - quantized).mean() > 0.1
-
-
 # === Steps ===
 
 
@@ -268,8 +273,8 @@ def test_quantized_and_adapted(rng, additions):
     "name, additions",
     [
         *((name, None) for name in KINDS),
-        *(("rotary", "modern"), ("diet_rel", "t5")),
-        *once(*((name, None) for name in [*NAMES, "layer"] if name not in KINDS)),
+        *WITH_ADDITIONS,
+        *once(*((name, None) for name in OTHERS)),
     ],
 )
 def test_a_compiled_loop_equals_the_full_pass(rng, name, additions):
@@ -294,17 +299,21 @@ def test_a_compiled_loop_equals_the_full_pass(rng, name, additions):
     assert_close(*both(*map(ops.convert_to_tensor, (target, source, SOURCE_VALID))))
 
 
+@functools.cache
+def pre_norm_decoder(name, additions):
+    arguments = {"normalize_first": True, **additions_of(name, additions)}
+    return make_decoder(name, np.random.default_rng(3), **arguments)
+
+
 @any_backend
-@every_encoding
-@with_and_without_additions
+@with_some_additions([*NAMES, "layer"])
 @settings(deadline=None, max_examples=5, derandomize=True)
 @given(
     sizes=st.lists(st.integers(1, 3), min_size=1, max_size=4).filter(lambda sizes: sum(sizes) <= 5)
 )
 def test_steps_of_any_sizes_equal_the_full_pass(name, additions, sizes):
-    rng = np.random.default_rng(3)
-    decoder = make_decoder(name, rng, **{"normalize_first": True, **additions_of(name, additions)})
-    target, source = diet_decoders.make_inputs(rng)
+    decoder = pre_norm_decoder(name, additions)
+    target, source = diet_decoders.make_inputs(np.random.default_rng(5))
     length = sum(sizes)
     expected = decoder(target[:, :length], source, encoder_padding_mask=SOURCE_VALID)
     memory = decoder.start_memory(BATCH, MEMORY, source, SOURCE_VALID)
@@ -319,8 +328,7 @@ def test_steps_of_any_sizes_equal_the_full_pass(name, additions, sizes):
 
 
 @any_backend
-@every_bias
-@with_and_without_additions
+@with_some_additions([*BIASED, "layer"])
 def test_cached_positions(rng, name, additions):
     encoder = make_encoder(name, rng, **additions_of(name, additions))
     cached = cache_positions(encoder)
@@ -342,8 +350,7 @@ def test_cached_positions(rng, name, additions):
 
 
 @any_backend
-@every_encoding
-@with_and_without_additions
+@with_some_additions([*NAMES, "layer"])
 @pytest.mark.parametrize("implementation", ["features", "blockwise"])
 def test_implementations_are_equal(rng, monkeypatch, name, additions, implementation):
     monkeypatch.setattr(plan, "BLOCK_SIZE", 2)
@@ -378,7 +385,7 @@ COMMON = {
     "recompute": "attention",
 }
 # With these values there are no biases of keys, which some tests expect to have no gradient.
-OTHERS = {
+WITHOUT_BIASES = {
     **{"gated": True, "use_bias": False, "normalization": "rms_norm", "normalize_inputs": False},
     **{"attention_windows": (None, 3), "attention_scale": 0.7},
 }
@@ -389,7 +396,7 @@ OTHERS = {
 def test_configuration(name):
     """No argument has its default value."""
     wavelength = {"max_wavelength": (7.0, 90.0)} if name == "rotary" else {}
-    common = {**arguments_of(name), **COMMON, **OTHERS, **wavelength}
+    common = {**arguments_of(name), **COMMON, **WITHOUT_BIASES, **wavelength}
     encoder = DietEncoder(
         *(2, NUM_HEADS, 11),
         **common,
@@ -423,7 +430,7 @@ def test_configuration(name):
     [
         ("diet_abs", 2, {"sharing": "none"}, ("mixed_float16", "bfloat16")),
         ("shaw", 1, {"sharing": "head-wise"}, ("mixed_bfloat16",)),
-        ("t5", 2, {**OTHERS, "use_bias": True}, ("mixed_float16", "bfloat16")),
+        ("t5", 2, {**WITHOUT_BIASES, "use_bias": True}, ("mixed_float16", "bfloat16")),
         *(
             pytest.param(*row, marks=any_backend)
             for row in (

@@ -5,7 +5,6 @@ from typing import Any
 
 import keras
 import numpy as np
-import tokenizers
 from keras_hub.models import Backbone, BertBackbone, BertTokenizer, Task
 
 from keras_diet import validation
@@ -19,13 +18,13 @@ from keras_diet.models.diet_bert.from_bert.scores import (
     scores_of_positions,
     shared_mean,
 )
-from keras_diet.models.diet_bert.hugging_face.bert_tokenizer import (
-    names_of_special_tokens,
-    read_vocabulary,
-    special_tokens,
-)
 from keras_diet.models.diet_bert.hugging_face.checkpoint import Checkpoint, read_checkpoint
 from keras_diet.models.diet_bert.hugging_face.read import backbone_of_checkpoint
+from keras_diet.models.diet_bert.hugging_face.tokenizer_files import (
+    FILE,
+    VOCABULARY,
+    read_tokenizer_files,
+)
 from keras_diet.types import DType
 
 TARGETS = ("diet_abs", "diet_rel", "diet_abs_input", "input", "none")
@@ -202,16 +201,10 @@ def _find_cls_token_id(bert: Any) -> int | None:
         tokenizer = getattr(getattr(bert, "preprocessor", None), "tokenizer", None)
         return getattr(tokenizer, "cls_token_id", None)
     folder = bert.folder
-    if folder is None:
+    if folder is None or not any((folder / name).is_file() for name in (FILE, VOCABULARY)):
         return None
-    if (folder / "vocab.txt").is_file():
-        ids = {token: i for i, token in enumerate(read_vocabulary(folder))}
-    elif (folder / "tokenizer.json").is_file():
-        ids = tokenizers.Tokenizer.from_file(os.fspath(folder / "tokenizer.json")).get_vocab()
-    else:
-        return None
-    names = names_of_special_tokens(folder)
-    return ids.get(special_tokens([*ids], {"cls": names.get("cls", names.get("bos"))})["cls"])
+    files = read_tokenizer_files(folder)
+    return files.tokenizer.token_to_id(files.names.get("cls", files.names.get("bos", "[CLS]")))
 
 
 def _kept_layers(backbone: keras.Model) -> list[keras.layers.Layer]:

@@ -75,6 +75,7 @@ class Architecture:
         when_gated: Layers with other names if the feed-forward networks are gated.
         zeros: Names of weights that only the backbone or the task has, and that are zero.
         unused: Beginnings of names of weights that the encoder does not use.
+        tied: Names of copies of the token embeddings.
         heads: Layers of heads by ours, by how the names of their classes end.
         masked_lm_activation: Activation in `"ForMaskedLM"`, or `None` for that of the encoder.
         pairs_neighbors: Whether rotary positions turn the numbers `2k` and `2k + 1` of a head.
@@ -93,6 +94,7 @@ class Architecture:
     when_gated: Mapping[str, str] = dataclasses.field(default_factory=dict)
     zeros: tuple[str, ...] = ()
     unused: tuple[str, ...] = ()
+    tied: tuple[str, ...] = ()
     heads: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     masked_lm_activation: str | None = None
     pairs_neighbors: bool = False

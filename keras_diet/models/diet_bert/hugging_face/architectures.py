@@ -480,6 +480,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             "dropout_rate": 0.1,
         },
         unused=("encoder.embed_tokens.", "decoder.", "lm_head."),
+        tied=("encoder.embed_tokens.weight", "transformer.encoder.embed_tokens.weight"),
         encoder_class="EncoderModel",
         required={
             "relative_attention_num_buckets": 32,

@@ -13,8 +13,8 @@ from safetensors import safe_open
 
 from keras_diet.types import Config
 
-_WEIGHTS = "model.safetensors"
-_INDEX = "model.safetensors.index.json"
+WEIGHTS = "model.safetensors"
+INDEX = "model.safetensors.index.json"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,17 +75,27 @@ def _read_folder(folder):
 
 
 def _files_of_weights(folder):
-    if (folder / _INDEX).is_file():
-        return [
-            folder / file for file in sorted(set(read_json(folder, _INDEX)["weight_map"].values()))
-        ]
-    if (folder / _WEIGHTS).is_file():
-        return [folder / _WEIGHTS]
+    # As in `transformers`: the index of a folder that has one file is an old one.
+    if (folder / WEIGHTS).is_file():
+        return [folder / WEIGHTS]
+    if (folder / INDEX).is_file():
+        return [folder / name for name in sorted(_shards(folder))]
     raise ValueError(
-        f"The folder must have its weights in `{_WEIGHTS}`. Received: folder={str(folder)!r} with "
+        f"The folder must have its weights in `{WEIGHTS}`. Received: folder={str(folder)!r} with "
         f"{sorted(os.listdir(folder))}. Other formats, such as `pytorch_model.bin`, are not read, "
         "because loading them can run code. `save_pretrained` of `transformers` writes the file."
     )
+
+
+def _shards(folder):
+    return set(optional_json(folder, INDEX).get("weight_map", {}).values())
+
+
+def remove_shards(folder: Path) -> None:
+    """Remove an older model of several files, and its index."""
+    for name in _shards(folder) - {WEIGHTS}:
+        (folder / name).unlink(missing_ok=True)
+    (folder / INDEX).unlink(missing_ok=True)
 
 
 def is_hugging_face_folder(source: Any) -> bool:
@@ -104,6 +114,11 @@ def is_of_transformers(value: Any) -> bool:
 def read_json(folder: str | os.PathLike[str], name: str) -> Any:
     """Return what a JSON file of a folder holds."""
     return json.loads((Path(folder) / name).read_text(encoding="utf-8"))
+
+
+def optional_json(folder: str | os.PathLike[str], name: str) -> Config:
+    """Return what a JSON file of a folder says, or nothing without the file."""
+    return read_json(folder, name) if (Path(folder) / name).is_file() else {}
 
 
 def read_safetensors(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:

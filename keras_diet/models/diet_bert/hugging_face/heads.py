@@ -1,6 +1,7 @@
 """What tasks read of a trained model beside its encoder: heads, names of classes, pooling."""
 
 import dataclasses
+import os
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +15,10 @@ from keras_diet.models.diet_bert.hugging_face.architecture import Architecture
 from keras_diet.models.diet_bert.hugging_face.checkpoint import (
     Checkpoint,
     is_hugging_face_folder,
+    optional_json,
     read_json,
 )
-from keras_diet.models.diet_bert.hugging_face.weights import Part, parts_of_layer
+from keras_diet.models.diet_bert.hugging_face.weights import Part, check_tied, parts_of_layer
 from keras_diet.types import Config
 
 # Our names of the poolings of sentence-transformers.
@@ -122,6 +124,8 @@ def _of_masked_lm(checkpoint: Checkpoint, architecture: Architecture, has_head: 
     if not has_head:
         return {}
     architecture.check_values(_OF_MASKED_LM, checkpoint.config, checkpoint.source)
+    output = architecture.heads[MASKED_LM.kinds[0]]["bias"].removesuffix(".bias")
+    check_tied(checkpoint, architecture, f"{output}.weight", f"{output}.decoder.weight")
     arguments = architecture.backbone_arguments(checkpoint.config, checkpoint.source)
     return {
         "activation": architecture.masked_lm_activation or arguments["activation"],
@@ -159,6 +163,30 @@ def read_pooling(source: Any) -> Config:
     mode = OUR_POOLINGS.get(mode, mode)
     validation.choice(f"pooling_mode in {path}", mode, tuple(OUR_POOLINGS.values()))
     return {"pooling_mode": mode, "normalize": "Normalize" in modules}
+
+
+# The file of the first module of sentence-transformers, in the order in which they are read.
+_KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
+SENTENCE_FILES = tuple(f"sentence_{kind}_config.json" for kind in _KINDS)
+
+
+def read_sentence_settings(folder: str | os.PathLike[str], longest: int) -> tuple[int, bool]:
+    """Return the length of the longest text of a folder, and whether texts are lowercased first.
+
+    A file of sentence-transformers has the length, or otherwise `model_max_length` of the
+    tokenizer, also for cross-encoders and `transformers`.
+
+    Args:
+        folder: The folder.
+        longest: int. The longest sequence of the model.
+    """
+    contents = (optional_json(folder, name) for name in SENTENCE_FILES)
+    settings = next(filter(None, contents), {})
+    given = {**settings.get("tokenizer_args", {}), **settings.get("processor_kwargs", {})}
+    of_tokenizer = optional_json(folder, "tokenizer_config.json").get("model_max_length")
+    lengths = (given.get("model_max_length"), settings.get("max_seq_length"), of_tokenizer)
+    length = next(filter(None, lengths), longest)
+    return min(int(length), longest), bool(settings.get("do_lower_case"))
 
 
 TEXT_CLASSIFIER = Head(("ForSequenceClassification",), _classes_of_texts, _labels)

@@ -147,6 +147,20 @@ def encoder_tensors(checkpoint: Checkpoint, architecture: Architecture) -> dict[
     return {name: found[name] for name in found if not name.startswith(architecture.unused)}
 
 
+def check_tied(checkpoint: Checkpoint, architecture: Architecture, *names: str) -> None:
+    """Raise a `ValueError` if weights with these names are not the token embeddings."""
+    embedding = f"{architecture.layers['token_embedding']}.weight"
+    for name in names:
+        if name in checkpoint.tensors and not np.array_equal(
+            checkpoint.tensors[name], encoder_tensors(checkpoint, architecture).get(embedding)
+        ):
+            raise ValueError(
+                f"`{name}` must equal the token embeddings, which the library uses in its place. "
+                f"Received: other values in {checkpoint.source}, from a model whose embeddings are "
+                "not tied."
+            )
+
+
 def set_weights(backbone: keras.Model, checkpoint: Checkpoint, architecture: Architecture) -> None:
     """Give the weights of a checkpoint to a backbone with the arguments of its configuration.
 
@@ -154,6 +168,7 @@ def set_weights(backbone: keras.Model, checkpoint: Checkpoint, architecture: Arc
         ValueError: If the checkpoint has other weights of the encoder than the backbone.
     """
     tensors = encoder_tensors(checkpoint, architecture)
+    check_tied(checkpoint, architecture, *architecture.tied)
     parts = parts_by_name(backbone, architecture)
     pooler = architecture.layers.get("pooled_dense")
     if pooler is None or f"{pooler}.weight" not in tensors:

@@ -16,9 +16,19 @@ from tokenizers import processors
 from keras_diet import validation
 from keras_diet.layers.configuration import constructor_arguments, has_lora
 from keras_diet.models.diet_bert.hugging_face.architectures import ARCHITECTURES
-from keras_diet.models.diet_bert.hugging_face.checkpoint import Checkpoint
-from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD, OUR_POOLINGS
+from keras_diet.models.diet_bert.hugging_face.checkpoint import (
+    WEIGHTS,
+    Checkpoint,
+    remove_shards,
+)
+from keras_diet.models.diet_bert.hugging_face.heads import (
+    MASKED_LM,
+    NO_HEAD,
+    OUR_POOLINGS,
+    SENTENCE_FILES,
+)
 from keras_diet.models.diet_bert.hugging_face.weights import parts_by_name
+from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.repairs import quantized_layers
 from keras_diet.models.hub.token_rows import template_of
 from keras_diet.models.hub.tokenizer import FastTokenizer
@@ -37,7 +47,8 @@ def write_hugging_face(
 
     The folder gets `config.json` and `model.safetensors`, in float32. A task is written with its
     head, e.g. as a `BertForSequenceClassification`, with the names of its classes, and with its
-    tokenizer in `tokenizer.json`. A text embedder becomes a folder of sentence-transformers.
+    tokenizer in `tokenizer.json`. A text embedder becomes a folder of sentence-transformers. Files
+    of an older model in the folder are removed if they would be read instead.
 
     Args:
         folder: The folder. It is made if it does not exist.
@@ -46,7 +57,8 @@ def write_hugging_face(
             from a preset, needs it.
 
     Raises:
-        ValueError: If the type is not given, or does not compute what the model computes; or if
+        ValueError: If the type is not given, or does not compute what the model computes; if a
+            classifier has an activation, because the models of `transformers` return logits; or if
             the model has LoRA or quantized weights.
 
     Example:
@@ -107,6 +119,14 @@ def write_hugging_face(
                     f"`{name}` must be {value!r} in the head of a {config['architectures'][0]!r}. "
                     f"Received: {name}={getattr(model, name)!r}"
                 )
+        if isinstance(model, ClassifierTask) and model.output_kind != "logits":
+            activation = keras.activations.serialize(model.activation)
+            raise ValueError(
+                f"`activation` must be `None` in the head of a {config['architectures'][0]!r}, "
+                f"because it returns logits. Received: activation={activation!r}. Make a task "
+                "without it, and give it the weights: `new.set_weights(task.get_weights())`. Or "
+                "keep the task in a preset."
+            )
     tokenizer = getattr(getattr(model, "preprocessor", None), "tokenizer", None)
     if tokenizer is not None:
         first, padding = backbone.first_position, tokenizer.pad_token_id
@@ -123,9 +143,14 @@ def write_hugging_face(
         tensors[name] = np.ascontiguousarray(rows)
     Path(folder).mkdir(parents=True, exist_ok=True)
     _write_json(Path(folder) / "config.json", config)
-    save_file(tensors, Path(folder) / "model.safetensors", metadata={"format": "pt"})
+    save_file(tensors, Path(folder) / WEIGHTS, metadata={"format": "pt"})
+    remove_shards(Path(folder))
+    if head.kinds:
+        # `modules.json` describes an embedder.
+        _remove(folder, "modules.json")
     if isinstance(tokenizer, FastTokenizer):
-        _write_tokenizer(tokenizer, Path(folder), backbone.max_sequence_length)
+        _remove(folder, "special_tokens_map.json", "added_tokens.json", *SENTENCE_FILES)
+        _write_tokenizer(tokenizer, Path(folder), model)
     if hasattr(model, "pooling_mode"):
         _write_sentence_transformer(model, Path(folder))
 
@@ -156,14 +181,22 @@ def _write_sentence_transformer(embedder: keras.Model, folder: Path) -> None:
         _write_json(folder / name, contents)
 
 
-def _write_tokenizer(tokenizer: FastTokenizer, folder: Path, longest: int) -> None:
-    """Write a tokenizer, which `transformers.AutoTokenizer` loads."""
+def _remove(folder: str | os.PathLike[str], *names: str) -> None:
+    """Remove files of an older model."""
+    for name in names:
+        (Path(folder) / name).unlink(missing_ok=True)
+
+
+def _write_tokenizer(tokenizer: FastTokenizer, folder: Path, task: keras.Model) -> None:
+    """Write the tokenizer of a task, which `transformers.AutoTokenizer` loads."""
     # A copy, because padding is a setting of its use.
     fast = tokenizers.Tokenizer.from_str(tokenizer.fast_tokenizer().to_str())
     roles = ("cls", "sep", "pad", "mask")
     names = {role: getattr(tokenizer, f"{role}_token") for role in roles}
     names["unk"] = getattr(tokenizer, "unk_token", tokenizer.oov_token)
-    fast.add_special_tokens([token for token in names.values() if token])
+    # Added tokens keep their flags, such as the space that a mask takes.
+    added = {token.content for token in fast.get_added_tokens_decoder().values()}
+    fast.add_special_tokens([token for token in names.values() if token and token not in added])
     template = template_of(tokenizer)
     if fast.post_processor is None and template.start:
         cls, sep = names["cls"], names["sep"]
@@ -177,7 +210,10 @@ def _write_tokenizer(tokenizer: FastTokenizer, folder: Path, longest: int) -> No
     config["tokenizer_class"] = "PreTrainedTokenizerFast"
     segments = ["token_type_ids"] * template.numbers_segments
     config["model_input_names"] = ["input_ids", *segments, "attention_mask"]
-    config["model_max_length"] = longest
+    config["model_max_length"] = task.preprocessor.sequence_length
+    # In texts of `transformers`, masks are special tokens.
+    is_split = tokenizer.split_special_tokens and task.trained_head is not MASKED_LM
+    config["split_special_tokens"] = is_split
     _write_json(folder / "tokenizer_config.json", config)
 
 

@@ -1,3 +1,0 @@
-"""The version of the package, the one place that holds it."""
-
-__version__ = "0.1.0"
