@@ -34,8 +34,8 @@ def angles_of(positions: Tensor, size: int, max_wavelength: float = 10_000.0) ->
 class Sinusoids(keras.layers.Layer):
     """Sinusoidal positions of inputs `(B, T, size)`, of shape `(1, T, size)`.
 
-    The numbers equal those of `keras_hub.layers.SinePositionEncoding`. `jax2onnx` and LiteRT cannot
-    compute them with the operations of that layer.
+    The numbers equal those of `keras_hub.layers.SinePositionEncoding`. LiteRT cannot compute them
+    with the operations of that layer.
     """
 
     def __init__(self, **kwargs: Any) -> None:
