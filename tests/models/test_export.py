@@ -29,7 +29,7 @@ FILES = {"tf_saved_model": "model", "onnx": "model.onnx", "litert": "model.tflit
 FILES["torch"] = "model.pt2"
 NAMES = ("token_ids", "segment_ids", "padding_mask", "mask_positions")
 # Batch sizes and lengths. The exporters have seen none of them.
-SHAPES = ((2, 9), (3, 7), (1, 1))
+SHAPES = ((2, 9), (3, 7), (1, 2))
 # What LiteRT on PyTorch takes.
 FIXED = (1, 11)
 
