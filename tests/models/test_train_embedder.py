@@ -179,6 +179,7 @@ PAIR = (FIRST[:1], SECOND[:1])
         (MNRL(), iter([((FIRST, SECOND),), (PAIR,)]), None, {"steps_per_epoch": 2}, "single pair"),
         (CoSENTLoss(), (FIRST, SECOND), None, {}, "needs labels"),
         (CoSENTLoss(), (FIRST, SECOND), [*SCORES[:3], np.nan, 1], {}, "NaN in row 3"),
+        (MatryoshkaLoss(CoSENTLoss(), (4,)), (FIRST, SECOND), 5 * [np.nan], {}, "NaN in row 0"),
         (CoSENTLoss(), (FIRST, SECOND, THIRD), SCORES, {}, r"of 2 lists.*x=a tuple of 3"),
         (CosineSimilarityLoss(), (FIRST, SECOND), [0, np.nan, 0, 0, 0], {}, "nan"),
         (COSINES, (FIRST, SECOND), [5.0, 0, 0, 0, -7.0], {"batch_size": 2}, r"-7\.0 to 5\.0"),
