@@ -146,9 +146,8 @@ class HuggingFaceTokenizer(FastTokenizer):
             tokens = {i: token for token, i in fast.get_vocab().items()}
             # Ids without a token have the name "".
             self._tokens = [tokens.get(i, "") for i in range(max(tokens) + 1)]
-            template = _template(fast)
-            is_numbered = template.numbers_segments and self.number_segments
-            self.template = template._replace(numbers_segments=is_numbered)
+            start, separator, end, numbers = _template(fast)
+            self.template = Template(start, separator, end, numbers and self.number_segments)
             fast.encode_special_tokens = self.split_special_tokens
         self.find_special_tokens()
         self.padding_id = self.pad_token_id

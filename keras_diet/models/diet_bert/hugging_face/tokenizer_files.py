@@ -307,9 +307,11 @@ def _add_tokens(
     names: dict[str, str],
 ) -> None:
     """Add tokens to a tokenizer. Those of the files go first, with their flags."""
-    present = [token.__getstate__() for token in tokenizer.get_added_tokens_decoder().values()]
-    tokens = [token for token in added if token.__getstate__() not in present]
-    known = {each["content"] for each in present} | {token.content for token in tokens}
+    present = tokenizer.get_added_tokens_decoder().values()
+    # A token with other flags replaces the one that is present.
+    with_flags = set(map(repr, present))
+    tokens = [token for token in added if repr(token) not in with_flags]
+    known = {token.content for token in (*present, *tokens)}
     for token in special:
         if token.content not in known:
             tokens.append(token)
