@@ -608,6 +608,10 @@ REFUSED = {
         "at least 5, for the special tokens of 3 segments.*sequence_length=4",
     ),
     "no data": (lambda m: m.predict([]), "at least one. Received: 0 in `x`"),
+    "no mask to fill": (
+        lambda m: tiny_task("masked_lm").fill_mask([]),
+        "at least one. Received: 0 in `texts`",
+    ),
     "empty dataset": (lambda m: m.predict(Unsized([])), "at least one batch"),
     "parts of unequal length": (
         lambda m: m.train_on_batch(*UNEQUAL),
