@@ -220,6 +220,20 @@ def test_metrics_of_keras_are_refused():
             embedder.compile(loss=MNRL(), **arguments)
 
 
+@pytest.mark.any_backend("jax")
+def test_a_number_of_chunks_holds_from_the_next_step_on(monkeypatch):
+    """On JAX, the compiled step would go on without it."""
+    seen = []
+    module = "keras_diet.models.diet_bert.diet_bert_text_embedder.call_in_chunks"
+    monkeypatch.setattr(module, lambda m, inputs, number, call: seen.append(number) or call(inputs))
+    embedder = make_embedder(MNRL(3.0))
+    for embedder.num_chunks in (None, 2, 3):
+        embedder.fit((FIRST, SECOND), batch_size=5, verbose=0)
+    assert sorted(set(seen)) == [2, 3]
+    with pytest.raises(ValueError, match="`num_chunks` must be a positive integer"):
+        embedder.num_chunks = 0
+
+
 @any_backend
 def test_triplets_need_no_second_example():
     embedder = make_embedder(MNRL(3.0))
