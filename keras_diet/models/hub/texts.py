@@ -9,8 +9,8 @@ import numpy as np
 from keras_diet.data.columns import host_column, is_columns
 
 _REMEDY = (
-    "For pairs of texts pass a tuple (first, second) of two lists. For token ids, build the task "
-    "with `preprocessor=None`."
+    "Leave out rows without a text. For pairs of texts pass a tuple (first, second) of two lists. "
+    "For token ids, build the task with `preprocessor=None`."
 )
 
 

@@ -40,7 +40,8 @@ def check_sentences(sentences: Any, name: str) -> None:
             raise ValueError(
                 f"`{name}` must hold a list of words for each sentence, such as [['the', 'fox']]. "
                 "Words are strings of Unicode that are not empty. "
-                f"Received: {words!r:.70} in row {row}"
+                f"Received: {words!r:.70} in row {row}. Split texts into words, as the training "
+                "data is split."
             )
 
 
