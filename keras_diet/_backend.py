@@ -295,14 +295,14 @@ def arange(length):
     return ops.arange(0, length, dtype="int32")
 
 
-def map_in_turn(function, blocks):
-    """Return `ops.map(function, blocks)`, with one call in memory at a time."""
+def map_in_turn(function, blocks, dtype):
+    """Return `ops.map(function, blocks)`, of this dtype, with one call in memory at a time."""
     if keras.backend.backend() != "tensorflow":
         return ops.map(function, blocks)
     import tensorflow as tf
 
     # Keras's map runs ten calls at a time, and one more to learn the shape of the result.
-    return tf.map_fn(function, blocks, fn_output_signature=blocks[0].dtype, parallel_iterations=1)
+    return tf.map_fn(function, blocks, fn_output_signature=dtype, parallel_iterations=1)
 
 
 def top_k(inputs, k):

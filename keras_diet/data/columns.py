@@ -10,12 +10,28 @@ import numpy as np
 
 
 def is_columns(x: Any) -> bool:
-    """Return whether `x` holds examples. Otherwise it is a dataset of batches."""
+    """Return whether `x` holds examples. Otherwise it is a dataset of batches.
+
+    These are columns, in inputs, labels and weights:
+
+    - lists, arrays of NumPy, and tensors of any framework, also ragged ones;
+    - columns of pandas and polars, of any type of strings or numbers, and categories;
+    - arrays of pyarrow;
+    - columns of `datasets`, and other sequences of strings.
+
+    One text is a column, too. Tuples and dictionaries hold columns.
+    """
     if isinstance(x, keras.utils.PyDataset):
         return False
-    if isinstance(x, (str, bytes, Mapping, list, tuple)) or hasattr(x, "shape"):
+    if isinstance(x, (str, bytes, Mapping, list, tuple)):
         return True
-    return isinstance(x, Sequence) and len(x) > 0 and isinstance(x[0], (str, bytes))
+    # pyarrow's arrays have no shape, and ragged tensors are no arrays.
+    if hasattr(x, "shape") or hasattr(x, "__array__"):
+        return True
+    # A column of `datasets` may also hold numbers, or lists of words.
+    is_of_datasets = type(x).__module__.startswith("datasets.")
+    is_sequence = isinstance(x, Sequence) and len(x) > 0
+    return is_sequence and (is_of_datasets or isinstance(x[0], (str, bytes)))
 
 
 def map_columns(function: Callable[[Any], Any], data: Any) -> Any:
@@ -30,12 +46,13 @@ def map_columns(function: Callable[[Any], Any], data: Any) -> Any:
 
 
 def host_column(values: Any) -> Any:
-    """Return an array or a list for a tensor, or for a column of pandas or `datasets`."""
+    """Return an array or a list for a column that is none. `is_columns` lists the columns."""
     if isinstance(values, (str, bytes, list, np.ndarray)):
         return values
-    if hasattr(values, "to_list"):
-        # Ragged tensors of TensorFlow, and columns of pandas.
-        return values.to_list()
+    # Ragged tensors of TensorFlow, and columns of pandas and polars. Then arrays of pyarrow.
+    for method in ("to_list", "to_pylist"):
+        if hasattr(values, method):
+            return getattr(values, method)()
     if keras.ops.is_tensor(values):
         return keras.ops.convert_to_numpy(values)
     if hasattr(values, "numpy"):

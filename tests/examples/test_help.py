@@ -4,7 +4,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+import keras
 import pytest
+
+from benchmarks import results
+from examples.paper import pretrain_options
 
 ROOT = Path(__file__).parents[2]
 LESSONS = sorted(ROOT.glob("examples/[!_]*.py"))
@@ -44,3 +48,15 @@ def test_options_that_help_does_not_read():
     assert "runs/pretrain_masked_lm/BACKEND" in " ".join(help_of("-m", module).split())
     # Options before --help are checked against stand-ins, which know every encoding.
     assert help_of("-m", module, "--position-encoding", "t5").startswith("usage: ")
+
+
+@pytest.mark.any_backend
+def test_options_after_the_imports(capsys):
+    backend = keras.config.backend()
+    options = pretrain_options.parse_arguments(["--position-encoding", "t5", "alibi"])
+    assert options.position_encoding == ["t5", "alibi"]
+    assert options.output_dir == Path("runs", "pretrain_masked_lm", backend)
+    assert results.parse(results.make_parser("A"), []).name == results.BACKENDS[backend]
+    with pytest.raises(SystemExit):
+        pretrain_options.parse_arguments(["--position-encoding", "t6"])
+    assert "must be one of diet_abs, diet_rel, " in capsys.readouterr().err

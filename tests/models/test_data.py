@@ -107,8 +107,44 @@ class Series:
     def __init__(self, values):
         self.values, self.shape = values, (len(values),)
 
+    def __getitem__(self, rows):
+        return type(self)(self.values[rows])
+
     def to_list(self):
         return list(self.values)
+
+
+class PolarsSeries(Series):
+    """A column of polars: its dtype has neither a kind nor a name of NumPy's."""
+
+    dtype = object()
+
+    def __array__(self, *args, **kwargs):
+        # Numbers for categories, as polars returns them.
+        return np.arange(len(self.values))
+
+
+class Chunks:
+    """A column of pyarrow in several chunks, with neither a shape nor the methods of lists."""
+
+    def __init__(self, values):
+        self.values = values
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, rows):
+        return Chunks(self.values[rows]) if isinstance(rows, slice) else object()
+
+    def __array__(self, *args, **kwargs):
+        return np.array(self.values)
+
+    def to_pylist(self):
+        return list(self.values)
+
+
+# `datasets` has the class in a module of its own.
+Column.__module__ = "datasets.arrow_dataset"
 
 
 # How a column holds texts, and how it holds labels and weights.
@@ -121,6 +157,8 @@ COLUMNS = {
     "nothing masked": (lambda values: np.ma.array(values, mask=False), np.array),
     "Hugging Face": (Column, lambda array: Column(array.tolist())),
     "pandas": (Series, lambda array: Series(array.tolist())),
+    "polars": (PolarsSeries, lambda array: PolarsSeries(array.tolist())),
+    "pyarrow": (Chunks, lambda array: Chunks(array.tolist())),
 }
 
 
@@ -291,7 +329,8 @@ def test_one_text_is_a_batch_of_one(model, expected):
 def test_validation_split_takes_the_last_rows(model):
     steps = Steps()
     data = ((TEXTS, SECOND), LABELS, WEIGHTS)
-    options = {"validation_split": 0.4, "validation_batch_size": 1, "callbacks": [steps]}
+    # 3.5 examples for training are cut down to 3, as in Keras, and not rounded to 4.
+    options = {"validation_split": 0.3, "validation_batch_size": 1, "callbacks": [steps]}
     history = call(model.fit, data, **options).history
     assert (steps.trained, steps.validated) == ([2], [2])
     for rows, name in ((slice(3), "loss"), (slice(3, 5), "val_loss")):
@@ -350,6 +389,20 @@ def test_functions_as_preprocessors():
     data = (np.arange(5), LABELS)
     assert call(model.predict, data) == close(outputs)
     assert call(model.evaluate, data)[0] == close(loss)
+
+
+@pytest.mark.parametrize("kind", [Column, Series, PolarsSeries, Chunks])
+def test_columns_of_other_tasks_and_of_pairs(kind):
+    """Texts to encode, pairs that are preprocessed, and sentences with labels of words."""
+    embedder = randomize_weights(tiny_task("embedder"))
+    assert embedder.encode_text(kind(TEXTS), verbose=0) == close(embedder.encode_text(TEXTS))
+    preprocessor = embedder.preprocessor
+    found, expected = preprocessor((kind(TEXTS), kind(SECOND))), preprocessor((TEXTS, SECOND))
+    np.testing.assert_array_equal(found["token_ids"], expected["token_ids"])
+    tagger = randomize_weights(tiny_task("token_classifier"))
+    sentences, labels = [["the", "fox"], ["cats"]], [[1, 2], [4]]
+    loss = tagger.evaluate(sentences, labels, verbose=0)
+    assert tagger.evaluate(kind(sentences), kind(labels), verbose=0) == close(loss)
 
 
 # === Order and random numbers ===
@@ -549,6 +602,10 @@ REFUSED = {
         "at least 5, for the special tokens of 3 segments.*sequence_length=4",
     ),
     "no data": (lambda m: m.predict([]), "at least one. Received: 0 in `x`"),
+    "no mask to fill": (
+        lambda m: tiny_task("masked_lm").fill_mask([]),
+        "at least one. Received: 0 in `texts`",
+    ),
     "empty dataset": (lambda m: m.predict(Unsized([])), "at least one batch"),
     "parts of unequal length": (
         lambda m: m.train_on_batch(*UNEQUAL),

@@ -133,7 +133,11 @@ def test_dropout_and_layer_normalization_are_berts():
 @pytest.mark.usefixtures("keras_initializers")
 @pytest.mark.parametrize(
     "arguments",
-    [{"sharing": "none"}, {"position_encoding": "input", "segment_encoding": "input"}],
+    [
+        {"sharing": "none"},
+        {"position_encoding": "input", "segment_encoding": "input"},
+        {"embedding_dim": 19},
+    ],
     ids=str,
 )
 def test_initial_weights_are_berts(arguments):

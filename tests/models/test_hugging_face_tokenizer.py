@@ -75,7 +75,10 @@ def modern_bert(texts, size):
         special_tokens=[(token, tokenizer.token_to_id(token)) for token in ("[CLS]", "[SEP]")],
     )
     roles = {f"{token[1:-1].lower()}_token": token for token in BERTS}
-    return transformers.PreTrainedTokenizerFast(tokenizer_object=tokenizer, **roles)
+    names = ["input_ids", "token_type_ids", "attention_mask"]
+    return transformers.PreTrainedTokenizerFast(
+        tokenizer_object=tokenizer, model_input_names=names, **roles
+    )
 
 
 def pieces(texts, size):
@@ -495,6 +498,8 @@ FILES = {
     "as it is": in_config(tokenizer_class="PreTrainedTokenizerFast"),
     "without a template": {**in_config(), "tokenizer.json": {"post_processor": None}},
     "ordinary words": in_config(split_special_tokens=True),
+    "without segments": in_config(model_input_names=["input_ids"]),
+    "other segments": in_config(model_input_names=None),
     "additional": in_config(additional_special_tokens=["<e1>", "<e2>"]),
     "extra": in_config(extra_special_tokens=["<e2>"], additional_special_tokens=["<e1>"]),
     "by names": in_config(extra_special_tokens={"e_token": "<e1>"}),
@@ -546,9 +551,10 @@ def assert_same_ids(ours, theirs, texts):
     assert ours(texts) == theirs(texts, add_special_tokens=False)["input_ids"]
     first, second = (theirs(text, add_special_tokens=False)["input_ids"] for text in ("fox", "dog"))
     start, separator, end, numbers_segments = ours.template
-    both = theirs("fox", "dog", return_token_type_ids=True)
+    both = theirs("fox", "dog")
     assert both["input_ids"] == [*start, *first, *separator, *second, *end]
-    assert max(both["token_type_ids"]) == numbers_segments
+    # Without numbers, models take zeros.
+    assert max(both.get("token_type_ids", [0])) == numbers_segments
     assert ours.vocabulary_size() == max(theirs.get_vocab().values()) + 1
 
 
@@ -721,7 +727,7 @@ def test_added_tokens_keep_their_flags(kind, tmp_path):
     DietBertTextEmbedder(backbone, preprocessor).export_to_hugging_face(tmp_path, "bert")
     written = json.loads((tmp_path / "tokenizer.json").read_text())["added_tokens"]
     assert written == json.loads(fast.to_str())["added_tokens"]
-    assert any(token["lstrip"] for token in written) == (kind != "bert")
+    assert any(token["lstrip"] for token in written) == (kind not in ("bert", "xlm-roberta"))
     back, theirs = read(tmp_path)
     assert ours(INSIDE) == back(INSIDE) == theirs(INSIDE, add_special_tokens=False)["input_ids"]
     assert theirs.model_max_length == 11
@@ -758,35 +764,19 @@ def test_a_tokenizer_without_a_template_is_written_without_one(names, tmp_path):
     assert np.array(packed).tolist() == [[5, 5, 5, 3, 3]]
 
 
+def sentence_file(kind, **settings):
+    return {f"sentence_{kind}_config.json": settings}
+
+
+TOKENIZERS = in_config(model_max_length=19)
 LENGTHS = [
-    # sentence-transformers 6 writes only the first one.
-    ({**in_config(model_max_length=19), "sentence_bert_config.json": {}}, 19),
-    ({**in_config(model_max_length=19), "sentence_bert_config.json": {"max_seq_length": 23}}, 23),
-    ({**in_config(model_max_length=19), "sentence_bert_config.json": {"a": 1}}, 19),
-    (
-        {
-            **in_config(model_max_length=None),
-            "sentence_roberta_config.json": {"max_seq_length": 17},
-        },
-        17,
-    ),
-    (
-        {
-            **in_config(model_max_length=19),
-            "sentence_distilbert_config.json": {"max_seq_length": 29},
-        },
-        29,
-    ),
-    (
-        {
-            **in_config(model_max_length=19),
-            "sentence_bert_config.json": {
-                "max_seq_length": 23,
-                "processor_kwargs": {"model_max_length": 31},
-            },
-        },
-        31,
-    ),
+    # sentence-transformers 6 writes this one.
+    (TOKENIZERS, 19),
+    (TOKENIZERS | sentence_file("bert", max_seq_length=23), 23),
+    (TOKENIZERS | sentence_file("bert", max_seq_length=None, do_lower_case=False), 19),
+    (TOKENIZERS | sentence_file("distilbert", max_seq_length=29), 29),
+    (in_config(model_max_length=None) | sentence_file("roberta", max_seq_length=17), 17),
+    (sentence_file("bert", max_seq_length=23, processor_kwargs={"model_max_length": 31}), 31),
     (in_config(model_max_length=int(1e30)), 40),
     (in_config(model_max_length=None), 40),
 ]
@@ -799,32 +789,20 @@ def test_the_longest_text_is_that_of_sentence_transformers(files, length, tmp_pa
     theirs = modern_bert(TRAINING, 400)
     theirs.save_pretrained(tmp_path)
     make("bert", vocab_size=len(theirs), max_position_embeddings=40).save_pretrained(tmp_path)
-    modules = [("Transformer", ""), ("Pooling", "1_Pooling")]
-    write(tmp_path, {"modules.json": {}})
-    (tmp_path / "modules.json").write_text(
-        json.dumps(
-            [
-                {
-                    "idx": i,
-                    "name": str(i),
-                    "path": path,
-                    "type": f"sentence_transformers.models.{m}",
-                }
-                for i, (m, path) in enumerate(modules)
-            ]
-        )
-    )
-    (tmp_path / "1_Pooling").mkdir()
-    write(
-        tmp_path,
+    kinds = {"": "Transformer", "1_Pooling": "Pooling"}
+    modules = [
         {
-            "1_Pooling/config.json": {
-                "word_embedding_dimension": 24,
-                "pooling_mode_mean_tokens": True,
-            }
-        },
-    )
-    write(tmp_path, files)
+            "idx": i,
+            "name": str(i),
+            "path": path,
+            "type": f"sentence_transformers.models.{kinds[path]}",
+        }
+        for i, path in enumerate(kinds)
+    ]
+    (tmp_path / "modules.json").write_text(json.dumps(modules))
+    (tmp_path / "1_Pooling").mkdir()
+    pooling = {"word_embedding_dimension": 24, "pooling_mode_mean_tokens": True}
+    write(tmp_path, {"1_Pooling/config.json": pooling, **files})
     reference = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu")
     assert reference.max_seq_length == length
     embedder = DietBertTextEmbedder.from_hugging_face(tmp_path)

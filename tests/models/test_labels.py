@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from keras_diet.models import DietBertTextClassifier
+from keras_diet.models.hub.classes import numbers_of
 from keras_diet.training import ExactResume
 from tests.helpers import to_numpy
 from tests.models.hub.toy import ToyBackbone, ToyTask, toy_inputs, toy_labels
@@ -242,6 +243,12 @@ def test_labels_that_are_accepted():
     model.compile(loss=masked_error, metrics=[])
     y = np.array([[1, 2], [np.nan, 1], [0.5, 1], [0, 3], [1.5, 1]], "float32")
     assert np.isfinite(model.fit(TEXTS, y, verbose=0).history["loss"]).all()
+
+
+def test_only_labels_that_fit_become_narrow():
+    found = [numbers_of(values, "y") for values in ([3, 7], [3, 2**31 + 7], [-(2**31) - 1, 0])]
+    assert [array.dtype for array in found] == ["int32", "int64", "int64"]
+    assert [array.tolist() for array in found[1:]] == [[3, 2147483655], [-2147483649, 0]]
 
 
 def test_labels_of_several_outputs():

@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 
 from keras_diet._compat import flatten_layers
+from keras_diet.layers import DietEncoder, cache_positions
 from tests import reference
 from tests.helpers import assert_close, once, to_numpy
 from tests.models import tasks
@@ -520,6 +521,39 @@ def test_calls_keep_no_objects(name):
 
 
 # === What is refused ===
+
+
+@any_backend
+@every_model
+def test_backbones_of_others_are_refused(name):
+    """Also those whose outputs have other names."""
+    others = [
+        cls(31, 1, 3, 15, 23, max_sequence_length=13)
+        for cls in (HUB.BertBackbone, HUB.RobertaBackbone)
+    ]
+    if name != "toy":
+        task = type(SPECIFICATIONS[name].make())
+        for backbone in others:
+            received = f"Received: keras_hub.{type(backbone).__name__}.*from_bert"
+            with pytest.raises(ValueError, match=received):
+                task(backbone, **head_of(name))
+
+
+@any_backend
+def test_positions_of_a_translator_are_not_cached():
+    for model in (translation.tiny_task(num_layers=1), translation.tiny_backbone(num_layers=1)):
+        with pytest.raises(ValueError, match=f"copies encoders.*{type(model).__name__}"):
+            cache_positions(model)
+
+
+@any_backend
+def test_positions_are_cached_beside_operations(rng):
+    inputs = keras.Input((7, 6))
+    encoder = DietEncoder(1, 2, 5, position_encoding="diet_rel", max_sequence_length=7)
+    outputs = keras.layers.Dense(3)(encoder(2.0 * inputs) - 1.0)
+    model = randomize_weights(keras.Model(inputs, outputs))
+    x = rng.normal(size=(2, 7, 6)).astype("float32")
+    assert_close(cache_positions(model)(x), model(x))
 
 
 @any_backend

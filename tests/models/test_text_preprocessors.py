@@ -154,6 +154,17 @@ def test_padding_tokens_inside_of_a_text_are_tokens(kind):
         assert found["document_ids"][0].tolist() == mask
 
 
+def test_probabilities_of_half_precision_are_those_of_float32(monkeypatch):
+    task = tasks.tiny_task("masked_lm")
+    logits = np.linspace(-3.0, 2.0, 62).reshape(1, 2, 31).astype("float16")
+    monkeypatch.setattr(task, "infer", lambda inputs: logits)
+    exponents = np.exp(logits[0, 0].astype("float64"))
+    expected = sorted(exponents / exponents.sum(), reverse=True)
+    found = [each["probability"] for each in task.fill_mask("the [MASK]", top_k=31)]
+    # Half precision would round them by 5e-4.
+    assert found == pytest.approx(expected, rel=1e-6)
+
+
 def test_a_mask_may_be_filled_beside_a_padding_token(monkeypatch):
     task = tasks.tiny_task("masked_lm")
     tokenizer = DietBertTokenizer(VOCABULARY, special_tokens_in_strings=True)

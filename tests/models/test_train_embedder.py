@@ -179,6 +179,7 @@ PAIR = (FIRST[:1], SECOND[:1])
         (MNRL(), iter([((FIRST, SECOND),), (PAIR,)]), None, {"steps_per_epoch": 2}, "single pair"),
         (CoSENTLoss(), (FIRST, SECOND), None, {}, "needs labels"),
         (CoSENTLoss(), (FIRST, SECOND), [*SCORES[:3], np.nan, 1], {}, "NaN in row 3"),
+        (MatryoshkaLoss(CoSENTLoss(), (4,)), (FIRST, SECOND), 5 * [np.nan], {}, "NaN in row 0"),
         (CoSENTLoss(), (FIRST, SECOND, THIRD), SCORES, {}, r"of 2 lists.*x=a tuple of 3"),
         (CosineSimilarityLoss(), (FIRST, SECOND), [0, np.nan, 0, 0, 0], {}, "nan"),
         (COSINES, (FIRST, SECOND), [5.0, 0, 0, 0, -7.0], {"batch_size": 2}, r"-7\.0 to 5\.0"),
@@ -217,6 +218,20 @@ def test_metrics_of_keras_are_refused():
         embedder.compile(loss="mse", **arguments)
         with pytest.raises(ValueError, match=r"Measure with `keras_diet\.metrics`"):
             embedder.compile(loss=MNRL(), **arguments)
+
+
+@pytest.mark.any_backend("jax")
+def test_a_number_of_chunks_holds_from_the_next_step_on(monkeypatch):
+    """On JAX, the compiled step would go on without it."""
+    seen = []
+    module = "keras_diet.models.diet_bert.diet_bert_text_embedder.call_in_chunks"
+    monkeypatch.setattr(module, lambda m, inputs, number, call: seen.append(number) or call(inputs))
+    embedder = make_embedder(MNRL(3.0))
+    for embedder.num_chunks in (None, 2, 3):
+        embedder.fit((FIRST, SECOND), batch_size=5, verbose=0)
+    assert sorted(set(seen)) == [2, 3]
+    with pytest.raises(ValueError, match="`num_chunks` must be a positive integer"):
+        embedder.num_chunks = 0
 
 
 @any_backend

@@ -23,6 +23,7 @@ from keras_diet.models.diet_bert.hugging_face.architectures import ARCHITECTURES
 from tests.helpers import assert_close, gradients, once, to_numpy, weighted_sum
 from tests.models.tasks import tiny_preprocessor
 from tests.models.tiny import TEXTS, VOCABULARY, randomize_weights, tiny_backbone
+from tests.models.tiny import random_inputs as tiny_inputs
 from tests.models.tiny_encoders import (
     DISTILBERT,
     ENCODERS,
@@ -366,10 +367,9 @@ def test_an_old_index_of_files_is_not_read(tmp_path):
 )
 def test_embeddings_that_are_not_tied_are_refused(model_type, name, tmp_path):
     """The configuration says that they are. `transformers` uses the tensor in the file."""
-    head, cls = (
-        ("Model", DietBertBackbone) if model_type == "t5" else ("ForMaskedLM", DietBertMaskedLM)
-    )
-    model = make(model_type, head, tie_word_embeddings=True)
+    is_t5 = model_type == "t5"
+    cls = DietBertBackbone if is_t5 else DietBertMaskedLM
+    model = make(model_type, "Model" if is_t5 else "ForMaskedLM", tie_word_embeddings=True)
     model.save_pretrained(tmp_path)
     file = tmp_path / "model.safetensors"
     embeddings = model.get_input_embeddings().weight.detach().numpy()
@@ -690,31 +690,35 @@ def with_another_head():
     return DietBertMaskedLM(tiny_backbone(**AT_INPUT, activation="gelu"), activation="relu")
 
 
-def with_activation(activation, **arguments):
-    cls = DietBertTextClassifier if arguments else DietBertTokenClassifier
-    arguments = arguments or {"num_classes": 3}
-    backbone = tiny_backbone(**AT_INPUT, num_layers=1)
-    return lambda: cls(backbone, activation=activation, **arguments)
+ACTIVATIONS = [
+    ("sigmoid", DietBertTextClassifier, {"num_classes": 1}),
+    ("sigmoid", DietBertTextClassifier, {"num_classes": 3, "multi_label": True}),
+    ("softmax", DietBertTextClassifier, {"class_names": NAMES}),
+    ("tanh", DietBertTextClassifier, {"num_classes": 2}),
+    ("softmax", DietBertTokenClassifier, {"num_classes": 3}),
+]
+
+
+@any_backend
+@pytest.mark.parametrize(("activation", "cls", "arguments"), ACTIVATIONS)
+def test_activations_of_heads_are_not_written(activation, cls, arguments, tmp_path):
+    """Models of `transformers` return logits. The message says how to write the model."""
+    backbone = randomize_weights(tiny_backbone(**AT_INPUT, num_layers=1, activation="gelu"))
+    task, logits = (cls(backbone, activation=each, **arguments) for each in (activation, None))
+    with pytest.raises(ValueError, match=f"because it returns logits.*activation='{activation}'"):
+        task.export_to_hugging_face(tmp_path / "new", "bert")
+    assert not (tmp_path / "new").exists()
+    logits.set_weights(task.get_weights())
+    logits.export_to_hugging_face(tmp_path, "bert")
+    back = cls.from_hugging_face(tmp_path, activation=activation)
+    inputs = tiny_inputs(np.random.default_rng(3))
+    assert_close(back(inputs), task(inputs), 1e-6)
 
 
 @any_backend
 @pytest.mark.parametrize(
     ("make_model", "model_type", "message"),
     [
-        *(
-            (
-                with_activation(activation, **arguments),
-                "bert",
-                f"because it returns logits.*{name}'",
-            )
-            for activation, name, arguments in (
-                ("sigmoid", "sigmoid", {"num_classes": 1}),
-                ("sigmoid", "sigmoid", {"num_classes": 3, "multi_label": True}),
-                ("softmax", "softmax", {"class_names": NAMES}),
-                ("tanh", "tanh", {"num_classes": 2}),
-                ("softmax", "softmax", {}),
-            )
-        ),
         (with_lora, "bert", "LoRA or quantized"),
         (with_quantized_weights, "bert", "LoRA or quantized"),
         (with_a_bias_of_gates, "gte", r"no `encoder\.layer\.2\.mlp\.up_gate_proj\.bias`"),

@@ -65,6 +65,16 @@ def test_names_of_many_files_sort():
         assert len(names) == count
 
 
+def test_workers_may_finish_in_any_order(packed, paths, tokenizer, tmp_path):
+    """The metadata has the files in the order of the texts, which is that of their names."""
+    counts = list(map(len, in_one_process(paths, tokenizer)))
+    counts.insert(2, 0)
+    names = [f"tokens-{i:05}-of-00005.arrayrecord" for i in range(5)]
+    finished = [(names[i], counts[i]) for i in (3, 0, 4, 2, 1)]
+    module._write_metadata(finished, str(tmp_path / "packed"), LENGTH, "uint16")
+    np.testing.assert_array_equal(pretraining.PackedShards(tmp_path / "packed")[:], packed[:])
+
+
 def test_the_sequences_are_those_of_one_process(packed, paths, tokenizer):
     expected = np.concatenate(in_one_process(paths, tokenizer))
     assert packed.shape == expected.shape

@@ -11,7 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from keras_diet.data.sources import source_of
 from keras_diet.training import ExactResume, TokenBatches
+from keras_diet.training.random_states import seeded
 from tests.helpers import once
 from tests.models.tasks import tiny_task
 from tests.models.tiny import TEXTS, random_inputs
@@ -362,6 +364,61 @@ def test_the_seed_of_a_dataset(tmp_path):
     assert run(5, x=NoisyEpochs(x, y, seed=3)) is None
     with pytest.raises(ValueError, match=r"seed of the data=4 \(the checkpoint has 3\)"):
         run(x=NoisyEpochs(x, y, seed=4))
+
+
+def draw_of_torch():
+    import torch
+
+    return torch.rand(()).item()
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "draw",
+    [random.random, lambda: np.random.normal(), draw_of_torch],
+    ids=["python", "numpy", "torch"],
+)
+def test_what_a_dataset_draws_depends_on_seed_epoch_and_index(draw):
+    """On nothing that was drawn before, and other draws do not depend on it."""
+
+    class Draws(keras.utils.PyDataset):
+        num_batches = 3
+
+        def __getitem__(self, index):
+            return np.array([draw()])
+
+    def drawn(seed, epoch, index):
+        return source_of(Draws(), seed=seed, reads_in=seeded).batch(epoch, index)[0]
+
+    places = [(3, 0, 1), (4, 0, 1), (3, 1, 1), (3, 0, 2), (3, 2, 0), (3, 0, 0), (0, 3, 1)]
+    found = [drawn(*place) for place in places]
+    assert len(set(found)) == len(places), "two batches have the same random numbers"
+    keras.utils.set_random_seed(8)
+    expected = [draw(), draw()]
+    keras.utils.set_random_seed(8)
+    first = draw()
+    assert [drawn(*place) for place in places] == found
+    assert [first, draw()] == expected
+
+
+@pytest.mark.any_backend
+def test_validation_data_without_a_seed_is_the_same_after_a_crash(tmp_path):
+    """The weights do not change, so only other validation data could change the loss."""
+    x, y = make_arrays()
+    first, second = NoisyEpochs(x, y), NoisyEpochs(x, y)
+    assert first.seed != second.seed
+
+    def run(data, crash_after=None):
+        keras.utils.set_random_seed(5)
+        model = keras.Sequential([keras.Input((7,)), keras.layers.Dense(3)])
+        model.compile(keras.optimizers.SGD(0.0), "mse")
+        return train(tmp_path, crash_after, model, validation_data=data)
+
+    assert run(first, 2 * STEPS + 4) is None
+    _, history = run(second)
+    losses = history.history["val_loss"]
+    assert len(losses) == EPOCHS
+    assert len(set(losses)) == 1, "the validation data has another seed after the crash"
 
 
 @pytest.mark.any_backend

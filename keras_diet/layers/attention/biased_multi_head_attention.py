@@ -5,6 +5,7 @@ import math
 from typing import Any
 
 import keras
+from keras import ops
 
 from keras_diet import _backend, validation
 from keras_diet._compat import (
@@ -208,7 +209,8 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         Returns:
             Keys `(B, S, num_heads, key_dim)` and values `(B, S, num_heads, value_dim)`.
         """
-        key = value if key is None else key
+        value = ops.convert_to_tensor(value, dtype=self.compute_dtype)
+        key = value if key is None else ops.convert_to_tensor(key, dtype=self.compute_dtype)
         return _backend.dense(self.key_dense, key), _backend.dense(self.value_dense, value)
 
     def call(

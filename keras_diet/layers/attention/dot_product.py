@@ -196,7 +196,7 @@ def attend_in_blocks(
 
         return recomputed(query, key, value, *blocks, *shared)
 
-    return _map_blocks(attend_block, rows, block_size)
+    return _map_blocks(attend_block, rows, block_size, value.dtype)
 
 
 def _has_rows(term):
@@ -208,17 +208,18 @@ def _rows_of_layer(layer, weights, query, key, start):
         return rows_of(layer, query, key, start)
 
 
-def _map_blocks(function, rows, block_size):
+def _map_blocks(function, rows, block_size, dtype):
     """Return `function(blocks, start)` of all blocks of `rows`, joined along the second axis.
 
     Args:
         function: Gets a list with a block of each tensor, and the position of its first row.
         rows: List of pairs, of a tensor and the axis along which it is cut.
         block_size: int.
+        dtype: The dtype of what the function returns.
     """
     length = ops.shape(rows[0][0])[1]
     if not isinstance(length, int):
-        return _map_overlapping_blocks(function, rows, length, block_size)
+        return _map_overlapping_blocks(function, rows, length, block_size, dtype)
     num_blocks = length // block_size
     end = num_blocks * block_size
     full, remainders, outputs = [], [], []
@@ -230,13 +231,13 @@ def _map_blocks(function, rows, block_size):
         remainders.append(remainder)
     if num_blocks > 0:
         starts = _backend.arange(num_blocks) * block_size
-        outputs.append(_join(_map_in_turn(function, full, starts)))
+        outputs.append(_join(_map_in_turn(function, full, starts, dtype)))
     if length % block_size:
         outputs.append(function(remainders, end))
     return outputs[0] if len(outputs) == 1 else ops.concatenate(outputs, axis=1)
 
 
-def _map_overlapping_blocks(function, rows, length, block_size):
+def _map_overlapping_blocks(function, rows, length, block_size, dtype):
     """Return the same of a length that is not known when TensorFlow traces the graph.
 
     All blocks have one size there, so the last begins before the one before it ends.
@@ -246,14 +247,16 @@ def _map_overlapping_blocks(function, rows, length, block_size):
     starts = ops.minimum(starts, length - size)
     indices = starts[:, None] + _backend.arange(size)
     blocks = [ops.moveaxis(ops.take(tensor, indices, axis), axis, 0) for tensor, axis in rows]
-    outputs = _join(_map_in_turn(function, blocks, starts))
+    outputs = _join(_map_in_turn(function, blocks, starts, dtype))
     positions = _backend.arange(length)
     block = positions // size
     return ops.take(outputs, block * size + positions - ops.take(starts, block), axis=1)
 
 
-def _map_in_turn(function, blocks, starts):
-    return _backend.map_in_turn(lambda block: function(block[:-1], block[-1]), (*blocks, starts))
+def _map_in_turn(function, blocks, starts, dtype):
+    return _backend.map_in_turn(
+        lambda block: function(block[:-1], block[-1]), (*blocks, starts), dtype
+    )
 
 
 def _join(blocks):

@@ -3,7 +3,7 @@
 from typing import Any
 
 import keras
-from keras import ops, tree
+from keras import tree
 
 from keras_diet import validation
 from keras_diet._compat import keras_masks_removed
@@ -153,8 +153,7 @@ class BiasedTransformerDecoder(TransformerBlock):
             length: int. Number of positions of the target.
             encoder_outputs: Source of shape `(batch_size or fewer, S, source_dim)`.
         """
-        source = ops.convert_to_tensor(encoder_outputs, dtype=self.compute_dtype)
-        source_memory = swap_heads(self.cross_attention.project_keys(source))
+        source_memory = swap_heads(self.cross_attention.project_keys(encoder_outputs))
         return empty_memory(self.self_attention, batch_size, length), source_memory
 
     def call(

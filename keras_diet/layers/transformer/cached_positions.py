@@ -177,7 +177,9 @@ def cache_positions(model: Any) -> Any:
             f"{model}"
         )
     for layer, new in pairs:
-        new.set_weights([ops.copy(weight) for weight in layer.weights])
+        # Operations of a functional model have none.
+        if isinstance(layer, keras.layers.Layer):
+            new.set_weights([ops.copy(weight) for weight in layer.weights])
     return copied
 
 

@@ -10,6 +10,7 @@ from keras_hub.models import MaskedLM, MaskedLMPreprocessor
 
 from keras_diet import validation
 from keras_diet._arrays import largest
+from keras_diet.data.columns import number_of_rows
 from keras_diet.layers.initializers import bert_initializer
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone, activation_function
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
@@ -17,6 +18,7 @@ from keras_diet.models.diet_bert.hugging_face.heads import MASKED_LM
 from keras_diet.models.hub.classes import Classes
 from keras_diet.models.hub.losses import token_loss, warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import checked_preprocessor
+from keras_diet.models.hub.task import checked_backbone
 from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.hub.token_inputs import TokenInput, ids_below
 from keras_diet.models.hub.token_rows import inputs_of, padded, template_of
@@ -188,7 +190,7 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
         self.activation = activation
         self.layer_norm_epsilon = layer_norm_epsilon
         # === Layers ===
-        self.backbone = backbone
+        self.backbone = checked_backbone(backbone)
         self.preprocessor = preprocessor
         self.masked_lm_head = MaskedLMHead(
             vocabulary_size=backbone.vocabulary_size,
@@ -277,6 +279,7 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
         size = tokenizer.vocabulary_size()
         validation.positive_int("top_k", top_k)
         batch = texts_of(texts, "texts")
+        number_of_rows(texts=batch)
         ids = [_ids_with_masks(tokenizer, text, row, lengths[-1]) for row, text in enumerate(batch)]
         masks = [np.flatnonzero(np.array(row) == tokenizer.mask_token_id).tolist() for row in ids]
         # JAX and XLA compile for each number of masks. Powers of two need few programs. For the

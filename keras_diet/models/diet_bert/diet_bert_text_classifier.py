@@ -248,7 +248,10 @@ class DietBertTextClassifier(ClassifierTask, DietBertTask, TextClassifier):
         ```
         """
         if self.num_classes == 1:
-            raise ValueError("`classify` needs at least two classes. Received: num_classes=1")
+            raise ValueError(
+                "`classify` needs at least two classes. Received: num_classes=1. `predict` returns "
+                "the number of each text."
+            )
         validation.optional_positive_int("top_k", top_k)
         threshold = 0.0 if threshold is None else validation.rate("threshold", threshold)
         to_probabilities = self.probability_function("classify")

@@ -18,6 +18,7 @@ from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD
 from keras_diet.models.hub.document_inputs import gather_tokens
 from keras_diet.models.hub.losses import is_of_keras, of_output, warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import PackingPreprocessor
+from keras_diet.models.hub.task import checked_backbone
 from keras_diet.models.hub.texts import holds_text, texts_of
 from keras_diet.training.embedding_losses import EmbeddingLoss, unit_vectors
 from keras_diet.types import Tensor
@@ -205,10 +206,10 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         # === Config ===
         self.pooling_mode = validation.choice("pooling_mode", pooling_mode, tuple(POOLING))
         self.normalize = validation.boolean("normalize", normalize)
-        self.num_chunks = validation.optional_positive_int("num_chunks", num_chunks)
+        self.num_chunks = num_chunks
 
         # === Layers ===
-        self.backbone = backbone
+        self.backbone = checked_backbone(backbone)
         self.preprocessor = preprocessor
 
         # === Functional Model ===
@@ -219,6 +220,16 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
             name=name,
             trainable=trainable,
         )
+
+    @property
+    def num_chunks(self) -> int | None:
+        """Number of parts of a batch in training. After a change, steps are compiled again."""
+        return self._num_chunks
+
+    @num_chunks.setter
+    def num_chunks(self, num_chunks: int | None) -> None:
+        self._num_chunks = validation.optional_positive_int("num_chunks", num_chunks)
+        self.forget_steps()
 
     def outputs_of(self, document_first_tokens: Tensor | None = None, **inputs: Tensor) -> Tensor:
         """Return the embedding of each sequence, or of each document."""

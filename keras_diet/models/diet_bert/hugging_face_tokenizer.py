@@ -61,6 +61,8 @@ class HuggingFaceTokenizer(FastTokenizer):
             `"<unk>"`, or no token.
         split_special_tokens: bool. Whether names of special tokens in a text are ordinary words.
             Defaults to `False`: they become special tokens.
+        number_segments: bool. Whether the segment ids of a pair are those of the template.
+            Otherwise they are all 0. Defaults to `True`.
         sequence_length: int or `None`. If given, rows are cut or padded to this length. Defaults to
             `None`. Preprocessors add special tokens and padding themselves.
         dtype: `"int32"`, another type of integers, or `"string"` for tokens. Defaults to `"int32"`.
@@ -113,6 +115,7 @@ class HuggingFaceTokenizer(FastTokenizer):
         mask_token: str | None = None,
         unk_token: str | None = None,
         split_special_tokens: bool = False,
+        number_segments: bool = True,
         sequence_length: int | None = None,
         dtype: str = "int32",
         **kwargs: Any,
@@ -121,6 +124,7 @@ class HuggingFaceTokenizer(FastTokenizer):
         names = {"cls": cls_token, "sep": sep_token, "pad": pad_token, "mask": mask_token}
         self._names_of_special_tokens = {**names, "unk": unk_token}
         self.split_special_tokens = validation.boolean("split_special_tokens", split_special_tokens)
+        self.number_segments = validation.boolean("number_segments", number_segments)
         self.sequence_length = validation.optional_positive_int("sequence_length", sequence_length)
         self.file_assets = [FILE]
         self.set_tokenizer(tokenizer)
@@ -142,7 +146,8 @@ class HuggingFaceTokenizer(FastTokenizer):
             tokens = {i: token for token, i in fast.get_vocab().items()}
             # Ids without a token have the name "".
             self._tokens = [tokens.get(i, "") for i in range(max(tokens) + 1)]
-            self.template = _template(fast)
+            start, separator, end, numbers = _template(fast)
+            self.template = Template(start, separator, end, numbers and self.number_segments)
             fast.encode_special_tokens = self.split_special_tokens
         self.find_special_tokens()
         self.padding_id = self.pad_token_id
@@ -277,7 +282,7 @@ class HuggingFaceTokenizer(FastTokenizer):
     def get_config(self) -> Config:
         """Return the constructor's arguments, without the tokenizer."""
         names = {f"{role}_token": name for role, name in self._names_of_special_tokens.items()}
-        arguments = ("split_special_tokens", "sequence_length")
+        arguments = ("split_special_tokens", "number_segments", "sequence_length")
         others = {name: getattr(self, name) for name in arguments}
         return {**super().get_config(), **names, **others}
 
@@ -295,7 +300,9 @@ class HuggingFaceTokenizer(FastTokenizer):
           `tokenizer_config.json`. The class has the template.
 
         Special tokens and added tokens are also read from `special_tokens_map.json` and
-        `added_tokens.json`. Code of the folder is not run. Padding is always at the end.
+        `added_tokens.json`. Segment ids number the texts of a pair if `model_input_names` has
+        `"token_type_ids"`, or for `BertTokenizer` without this setting. Code of the folder is not
+        run. Padding is always at the end.
 
         Args:
             folder: A folder with `tokenizer.json`. `bos_token` and `eos_token` stand in for a
@@ -329,6 +336,7 @@ class HuggingFaceTokenizer(FastTokenizer):
             f"{role}_token": files.names.get(role, stand_ins.get(role)) for role in _USUAL
         }
         arguments["split_special_tokens"] = files.split_special_tokens
+        arguments["number_segments"] = files.number_segments
         return cls(files.tokenizer, **{**arguments, **kwargs})
 
 

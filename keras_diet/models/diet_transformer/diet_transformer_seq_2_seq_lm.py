@@ -24,7 +24,7 @@ from keras_diet.models.diet_transformer.diet_transformer_seq_2_seq_lm_preprocess
 from keras_diet.models.hub.classes import Classes
 from keras_diet.models.hub.losses import token_loss, warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import checked_preprocessor
-from keras_diet.models.hub.task import HubTask
+from keras_diet.models.hub.task import HubTask, checked_backbone
 from keras_diet.models.hub.texts import is_one_text
 from keras_diet.models.hub.token_inputs import check_token_inputs
 from keras_diet.samplers import BeamSearchSampler
@@ -100,7 +100,7 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         self.sampler = BeamSearchSampler()
 
         # === Layers ===
-        self.backbone = backbone
+        self.backbone = checked_backbone(backbone)
         self.preprocessor = preprocessor
 
         # === Functional Model ===

@@ -11,7 +11,7 @@ from keras_diet import validation
 from keras_diet.layers.initializers import bert_initializer
 from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.classes import Classes
-from keras_diet.models.hub.task import HubTask
+from keras_diet.models.hub.task import HubTask, checked_backbone
 from keras_diet.types import Activation, Config, Tensor
 
 
@@ -70,7 +70,7 @@ class ClassifierTask(HubTask):
         self.check_head()
 
         # === Layers ===
-        self.backbone = backbone
+        self.backbone = checked_backbone(backbone)
         self.preprocessor = preprocessor
         dtype = backbone.dtype_policy
         self.output_dropout = keras.layers.Dropout(dropout, dtype=dtype, name="classifier_dropout")

@@ -279,6 +279,13 @@ class DataMethods(InferenceMethods):
         self.generate_function = None
         self.__dict__.pop("_inference_function", None)
 
+    def with_cached_positions(self) -> Any:
+        """Raise a `ValueError`. A model that `keras_diet.layers.cache_positions` copies has it."""
+        raise ValueError(
+            "`cache_positions` copies encoders, such as DietBert models. Received: "
+            f"{type(self).__name__}"
+        )
+
     def train_step(self, *arguments: Any) -> Any:
         """Train on a batch."""
         *state, data = arguments

@@ -1,5 +1,7 @@
 """The base class of tasks."""
 
+import contextlib
+from collections.abc import Iterator
 from typing import Any, Self
 
 import keras
@@ -11,6 +13,7 @@ from keras_diet.layers.configuration import (
     has_lora,
     with_arguments,
 )
+from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.data_methods import DataMethods
 from keras_diet.models.hub.model_files import ModelFiles
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
@@ -70,6 +73,18 @@ class HubTask(ModelFiles, DataMethods):
         if self.optimizer is not None and self.built:
             self.optimizer.build(self.trainable_variables)
 
+    # A preset has no state of an optimizer: a file of `save` has.
+
+    def save_task_weights(self, filepath: str) -> None:
+        """Save the weights of the head, as `keras_hub.models.Task.save_task_weights`."""
+        with _without_optimizer(self):
+            super().save_task_weights(filepath)
+
+    def load_task_weights(self, filepath: str) -> None:
+        """Load the weights of the head, as `keras_hub.models.Task.load_task_weights`."""
+        with _without_optimizer(self):
+            super().load_task_weights(filepath)
+
     # === Data ===
 
     @property
@@ -100,3 +115,23 @@ class HubTask(ModelFiles, DataMethods):
         self.backbone.quantize(mode, config=config, filters=filters, **kwargs)
         # PyTorch lists the weights of a model when the model is built.
         self.build(self.input_shape)
+
+
+def checked_backbone(backbone: Any) -> Any:
+    """Return the backbone of a task, or raise a `ValueError` if another library made it."""
+    if not isinstance(backbone, HubBackbone):
+        raise ValueError(
+            "`backbone` must be a backbone of keras_diet. Received: "
+            f"{type(backbone).__module__.partition('.')[0]}.{type(backbone).__name__}. Convert a "
+            "trained BERT with `keras_diet.models.DietBertBackbone.from_bert`."
+        )
+    return backbone
+
+
+@contextlib.contextmanager
+def _without_optimizer(task: keras.Model) -> Iterator[None]:
+    optimizer, task.optimizer = task.optimizer if task.compiled else None, None
+    try:
+        yield
+    finally:
+        task.optimizer = optimizer

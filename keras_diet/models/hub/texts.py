@@ -6,11 +6,11 @@ from typing import Any
 
 import numpy as np
 
-from keras_diet.data.columns import host_column
+from keras_diet.data.columns import host_column, is_columns
 
 _REMEDY = (
-    "For pairs of texts pass a tuple (first, second) of two lists. For token ids, build the task "
-    "with `preprocessor=None`."
+    "Leave out rows without a text. For pairs of texts pass a tuple (first, second) of two lists. "
+    "For token ids, build the task with `preprocessor=None`."
 )
 
 
@@ -74,12 +74,16 @@ def is_pair(x: Any) -> bool:
 
 
 def holds_text(values: Any) -> bool:
-    """Return whether the first value of a list, an array or a tensor is text."""
-    if isinstance(values, (list, tuple)):
-        return len(values) > 0 and holds_text(values[0])
+    """Return whether the first value of a column is text."""
+    if isinstance(values, (str, bytes)):
+        return True
+    # NumPy marks strings by the kind of their dtype. In a graph of TensorFlow there is a name only.
     dtype = getattr(values, "dtype", None)
-    if getattr(dtype, "kind", "") == "O":
-        return holds_text(np.asarray(values).ravel()[:1].tolist())
-    # NumPy marks strings by the kind of their dtype, TensorFlow and pandas by its name.
-    is_text = getattr(dtype, "kind", "") in tuple("UST") or "str" in str(dtype)
-    return is_text or isinstance(values, (str, bytes))
+    if getattr(dtype, "kind", "") in tuple("UST") or getattr(dtype, "name", "") == "string":
+        return True
+    has_rows = is_columns(values) and getattr(values, "shape", None) != ()
+    is_symbolic = in_graph() and not isinstance(values, (list, tuple))
+    if isinstance(values, Mapping) or not has_rows or is_symbolic:
+        return False
+    first = host_column(values[:1])
+    return len(first) > 0 and holds_text(first[0])

@@ -10,7 +10,7 @@ from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.classes import Classes
 from keras_diet.models.hub.losses import warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import checked_preprocessor
-from keras_diet.models.hub.task import HubTask
+from keras_diet.models.hub.task import HubTask, checked_backbone
 from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.question_answering.spans import (
     NO_START,
@@ -45,7 +45,7 @@ class QuestionAnswerer(HubTask):
         trainable: bool | None = None,
     ) -> None:
         # === Layers ===
-        self.backbone = backbone
+        self.backbone = checked_backbone(backbone)
         self.preprocessor = preprocessor
         self.output_dense = keras.layers.Dense(
             len(_OUTPUTS),

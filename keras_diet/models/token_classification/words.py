@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from keras_diet.data.columns import host_column
 from keras_diet.models.hub.texts import is_unicode
 from keras_diet.models.hub.token_rows import Template, inputs_of
 
@@ -19,15 +20,11 @@ def as_lists(values: Any) -> Any:
     Arrays, tensors and other sequences become lists, and bytes become strings. What is no sequence
     is returned as it is.
     """
-    if isinstance(values, str):
-        return values
     if isinstance(values, bytes):
         return values.decode()
-    # Ragged tensors of TensorFlow have `to_list`, and its other tensors have `numpy` only.
-    for method in ("to_list", "tolist", "numpy"):
-        if hasattr(values, method):
-            return as_lists(getattr(values, method)())
-    return [as_lists(value) for value in values] if isinstance(values, Sequence) else values
+    values = host_column(values)
+    values = values.tolist() if isinstance(values, np.ndarray) else values
+    return [as_lists(value) for value in values] if isinstance(values, list) else values
 
 
 def check_sentences(sentences: Any, name: str) -> None:
@@ -43,7 +40,8 @@ def check_sentences(sentences: Any, name: str) -> None:
             raise ValueError(
                 f"`{name}` must hold a list of words for each sentence, such as [['the', 'fox']]. "
                 "Words are strings of Unicode that are not empty. "
-                f"Received: {words!r:.70} in row {row}"
+                f"Received: {words!r:.70} in row {row}. Split texts into words, as the training "
+                "data is split."
             )
 
 

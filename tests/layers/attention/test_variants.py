@@ -140,7 +140,7 @@ def test_a_step_is_a_row_of_the_full_pass(rng, name, as_tensor):
     full = to_numpy(attention(x, x, **arguments))
     assert_close(attention(x[:, 4:6], x, start_index=start, **arguments), full[:, 4:6])
     # A decoder projects keys once.
-    keys = attention.project_keys(ops.convert_to_tensor(x))
+    keys = attention.project_keys(x)
     step = attention(x[:, 4:6], None, projected_keys=keys, start_index=start, **arguments)
     assert_close(step, full[:, 4:6])
     # The position of the query matters.

@@ -121,6 +121,26 @@ def test_dropout_drops_each_sublayer(rng, normalize_first):
     assert_close(block(x, attention_bias=bias, training=True), expected)
 
 
+@any_backend
+@norms
+@pytest.mark.parametrize("name", ["self_attention", "cross_attention", "feedforward"])
+def test_dropout_of_a_decoder_drops_each_sublayer(rng, normalize_first, name):
+    """In training only, with the dropout of the other sublayers turned off."""
+    target, source, biases = decoder_inputs(rng)
+    block = decoder_block(rng, dropout=0.5, normalize_first=normalize_first)
+    for attention in (block.self_attention, block.cross_attention):
+        attention.dropout_layer.rate = 0.0
+    for other in {"self_attention", "cross_attention", "feedforward"} - {name}:
+        getattr(block, f"{other}_dropout").rate = 0.0
+    outputs = [
+        to_numpy(block(target, source, **biases, training=training))
+        for training in (True, True, False, None)
+    ]
+    assert np.abs(outputs[0] - outputs[2]).max() > 1e-2, f"{name} drops nothing in training"
+    assert np.abs(outputs[0] - outputs[1]).max() > 1e-2, "each step drops other outputs"
+    assert_close(outputs[3], outputs[2], 1e-6)
+
+
 def test_encoder_as_a_layer(rng):
     x, bias = encoder_inputs(rng)
     attention = RelativeMultiHeadAttention(NUM_HEADS, 2, max_distance=4, name="own")

@@ -33,11 +33,13 @@ class TokenizerFiles:
         tokenizer: The tokenizer of the `tokenizers` package.
         names: The special tokens by their roles, such as `"cls"` and `"bos"`.
         split_special_tokens: Whether special tokens in a text are ordinary words.
+        number_segments: Whether models get the numbers of the two texts of a pair.
     """
 
     tokenizer: tokenizers.Tokenizer
     names: dict[str, str]
     split_special_tokens: bool
+    number_segments: bool
 
 
 # === Classes that make their tokenizer themselves ===
@@ -113,6 +115,7 @@ class _TokenizerClass:
         settings: What `tokenizer_config.json` may set, with the defaults.
         extra: Other special tokens, from the configuration, if the files name none.
         flags: Flags of special tokens that the files name without flags.
+        number_segments: Whether models get the numbers of the two texts of a pair.
     """
 
     model: str
@@ -123,6 +126,7 @@ class _TokenizerClass:
     settings: Config = dataclasses.field(default_factory=dict)
     extra: Callable[[Config], list[str]] = lambda config: []
     flags: Mapping[str, Config] = dataclasses.field(default_factory=dict)
+    number_segments: bool = False
 
 
 _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
@@ -134,7 +138,9 @@ _BERT = _TokenizerClass(
     {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"},
     pair="{cls} $A {sep} $B:1 {sep}:1",
     settings={"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True},
+    number_segments=True,
 )
+_DISTILBERT = dataclasses.replace(_BERT, number_segments=False)
 _MPNET = dataclasses.replace(
     _BERT,
     names={**_NAMES, "unk": "[UNK]"},
@@ -168,7 +174,7 @@ _AS_IT_IS = _TokenizerClass(
     "", lambda file, *_: tokenizers.Tokenizer.from_str(json.dumps(file)), {}
 )
 _CLASSES = {
-    **dict.fromkeys(("BertTokenizer", "DistilBertTokenizer", "ElectraTokenizer"), _BERT),
+    **{"BertTokenizer": _BERT, "ElectraTokenizer": _BERT, "DistilBertTokenizer": _DISTILBERT},
     **dict.fromkeys(("RobertaTokenizer", "BartTokenizer"), _ROBERTA),
     **{"MPNetTokenizer": _MPNET, "XLMRobertaTokenizer": _XLM_ROBERTA},
     **{"CamembertTokenizer": _CAMEMBERT, "T5Tokenizer": _T5},
@@ -248,7 +254,9 @@ def read_tokenizer_files(folder: Folder) -> TokenizerFiles:
     _add_tokens(tokenizer, added, [*(special[role] for role in order), *extra], names)
     if of_class is not _AS_IT_IS:
         tokenizer.post_processor = _template(folder, tokenizer, of_class, names)
-    return TokenizerFiles(tokenizer, names, bool(config.get("split_special_tokens")))
+    is_split = bool(config.get("split_special_tokens"))
+    inputs = config.get("model_input_names", ["token_type_ids"] * of_class.number_segments)
+    return TokenizerFiles(tokenizer, names, is_split, "token_type_ids" in inputs)
 
 
 def _token(value: Any, **flags: Any) -> AddedToken:
@@ -299,9 +307,11 @@ def _add_tokens(
     names: dict[str, str],
 ) -> None:
     """Add tokens to a tokenizer. Those of the files go first, with their flags."""
-    present = [token.__getstate__() for token in tokenizer.get_added_tokens_decoder().values()]
-    tokens = [token for token in added if token.__getstate__() not in present]
-    known = {each["content"] for each in present} | {token.content for token in tokens}
+    present = tokenizer.get_added_tokens_decoder().values()
+    # A token with other flags replaces the one that is present.
+    with_flags = set(map(repr, present))
+    tokens = [token for token in added if repr(token) not in with_flags]
+    known = {token.content for token in (*present, *tokens)}
     for token in special:
         if token.content not in known:
             tokens.append(token)

@@ -149,11 +149,10 @@ def encoder_tensors(checkpoint: Checkpoint, architecture: Architecture) -> dict[
 
 def check_tied(checkpoint: Checkpoint, architecture: Architecture, *names: str) -> None:
     """Raise a `ValueError` if weights with these names are not the token embeddings."""
-    embedding = f"{architecture.layers['token_embedding']}.weight"
-    for name in names:
-        if name in checkpoint.tensors and not np.array_equal(
-            checkpoint.tensors[name], encoder_tensors(checkpoint, architecture).get(embedding)
-        ):
+    embeddings = f"{architecture.layers['token_embedding']}.weight"
+    for name in checkpoint.tensors.keys() & set(names):
+        expected = encoder_tensors(checkpoint, architecture)[embeddings]
+        if not np.array_equal(checkpoint.tensors[name], expected):
             raise ValueError(
                 f"`{name}` must equal the token embeddings, which the library uses in its place. "
                 f"Received: other values in {checkpoint.source}, from a model whose embeddings are "
