@@ -14,7 +14,7 @@ from keras_diet.data.epoch_dataset import EpochDataset
 from keras_diet.data.sources import OnePass
 
 # The rows of a batch, the texts of an example, and the tokens of a text.
-_ALL_AXES = (0, 1, 2)
+_ALL_AXES: tuple[int, ...] = (0, 1, 2)
 
 
 def for_keras(data: EpochDataset) -> Any:
@@ -133,8 +133,8 @@ class Steps(keras.utils.PyDataset):
         """Return this object, or a `tf.data.Dataset` with the right sizes of all batches."""
         if keras.config.backend() != "tensorflow":
             return self
-        axes = () if self.data.same_size else _ALL_AXES[:1]
-        axes += _ALL_AXES[1:] if self.data.varies_length else ()
+        axes = _ALL_AXES if self.data.varies_length else _ALL_AXES[:1]
+        axes = tuple(axis for axis in axes if axis or not self.data.same_size)
         return tf_dataset_of(
             lambda: (_new_arrays(self[index]) for index in range(self.num_batches)),
             self.num_batches,

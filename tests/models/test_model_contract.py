@@ -164,7 +164,9 @@ def test_files_give_the_model_back(rng, tmp_path, name):
 def test_what_is_frozen_stays_frozen(tmp_path, name):
     model = SPECIFICATIONS[name].make()
     model.backbone.token_embedding.trainable = False
-    assert len(model.trainable_weights) == len(model.weights) - 1
+    # Heads that do not read the pooler do not train it.
+    num_unused = 0 if name in ("classifier", "translator", "toy") else 2
+    assert len(model.trainable_weights) == len(model.weights) - 1 - num_unused
     arguments = {"compile": False, "name": "reader", **head_of(name)}
     model = type(model)(SPECIFICATIONS[name].make(trainable=False).backbone, **arguments)
     assert model.backbone.trainable_weights == []
@@ -179,10 +181,31 @@ def test_what_is_frozen_stays_frozen(tmp_path, name):
     model.save_to_preset(tmp_path)
     for cls in (type(model), type(model.backbone)):
         loaded = cls.from_preset(str(tmp_path), trainable=True)
-        assert len(loaded.trainable_weights) == len(loaded.weights)
+        num_unused *= cls is type(model)
+        assert len(loaded.trainable_weights) == len(loaded.weights) - num_unused
     loaded.token_embedding.trainable = False
     loaded.save_to_preset(tmp_path / "partly")
     assert not cls.from_preset(tmp_path / "partly", trainable=False).trainable_weights
+
+
+@pytest.mark.filterwarnings("error:Gradients do not exist")
+@pytest.mark.parametrize(
+    "name", ["embedder", *once("masked_lm", "token_classifier", "question_answerer", "classifier")]
+)
+def test_a_pooler_that_is_not_read_stays_as_it_is(rng, name):
+    """Optimizers would warn, or on JAX apply weight decay to it."""
+    model = SPECIFICATIONS[name].make()
+    pooler = model.backbone.pooled_dense
+    before = to_numpy(pooler.kernel).copy()
+    loss = "mse" if name == "embedder" else model.loss
+    model.compile(keras.optimizers.AdamW(0.1, weight_decay=0.5), loss)
+    model.fit(*labels_of(name, rng), verbose=0)
+    is_changed = np.any(to_numpy(pooler.kernel) != before)
+    assert is_changed == (name == "classifier")
+    assert pooler.trainable
+    variables = model.trainable_variables + model.non_trainable_variables
+    assert {id(each) for each in variables} == {id(each) for each in model.variables}
+    assert len(variables) == len(model.variables)
 
 
 @any_backend

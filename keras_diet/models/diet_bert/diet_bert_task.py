@@ -80,6 +80,38 @@ class DietBertTask(DocumentInputs, HubTask):
     # `keras_diet.layers.cache_positions` calls it.
     with_cached_positions = rebuild_with_cached_positions
 
+    # === Weights that are trained ===
+    # A pooler that the head does not read has no gradient. Optimizers would warn, or on JAX apply
+    # weight decay to it. It stays trainable, because another task may have the same backbone.
+
+    @property
+    def trainable_weights(self) -> list[Any]:
+        """The weights that training changes."""
+        return self._without_pooler(super().trainable_weights)
+
+    @property
+    def trainable_variables(self) -> list[Any]:
+        """The variables that training changes."""
+        return self._without_pooler(super().trainable_variables)
+
+    @property
+    def non_trainable_variables(self) -> list[Any]:
+        """All other variables."""
+        trainable = {id(variable) for variable in self.trainable_variables}
+        return [variable for variable in self.variables if id(variable) not in trainable]
+
+    @property
+    def non_trainable_weights(self) -> list[Any]:
+        """All other weights."""
+        trainable = {id(weight) for weight in self.trainable_weights}
+        return [weight for weight in self.weights if id(weight) not in trainable]
+
+    def _without_pooler(self, variables):
+        if self.backbone_output == "pooled_output":
+            return variables
+        unused = {id(weight) for weight in self.backbone.pooled_dense.weights}
+        return [variable for variable in variables if id(variable) not in unused]
+
     @classmethod
     def from_bert(
         cls,
