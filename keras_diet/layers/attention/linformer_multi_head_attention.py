@@ -6,7 +6,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_diet import validation
+from keras_diet import _backend, validation
 from keras_diet._compat import get_keras_mask
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.attention.plan import AttentionPlan
@@ -139,7 +139,7 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
         length = ops.shape(inputs)[1]
         if mask is not None:
             inputs = ops.where(ops.expand_dims(mask, -1), inputs, 0.0)
-        columns = ops.slice(
+        columns = _backend.slice(
             ops.convert_to_tensor(projection), (0, 0), (self.projection_dim, length)
         )
         # p: projected positions; s: positions; b: batch; d: features
