@@ -15,6 +15,7 @@ same. Then delete the repair.
 import contextlib
 import os
 import types
+import unittest.mock
 from collections.abc import Iterator
 from typing import Any
 
@@ -137,8 +138,5 @@ def open_sizes_of_gathers() -> Iterator[None]:
         sizes[dim] = indices.shape[dim]
         return torch.gather(inputs, dim, indices.expand(sizes))
 
-    original, torch.take_along_dim = torch.take_along_dim, gather
-    try:
+    with unittest.mock.patch.object(torch, "take_along_dim", gather):
         yield
-    finally:
-        torch.take_along_dim = original
