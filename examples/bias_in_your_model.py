@@ -10,8 +10,7 @@ Without positions a model can only guess. Each bias below solves the task, and n
 import sys
 
 if "--help" in sys.argv:  # before the imports, which take seconds
-    print(__doc__)
-    sys.exit()
+    sys.exit(print(__doc__))
 
 import keras
 import numpy as np

@@ -13,8 +13,7 @@ The pretrained model is in the package. `from_hugging_face(folder)` loads a larg
 import sys
 
 if "--help" in sys.argv:  # before the imports, which take seconds
-    print(__doc__)
-    sys.exit()
+    sys.exit(print(__doc__))
 
 import csv
 import random

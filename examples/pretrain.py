@@ -6,18 +6,15 @@ with every Python, so nothing is downloaded. Put your own documents into `read_t
 
 Both models get the same text, number of steps and seed. Learning rate and warm-up are those of the
 paper (Chen et al., EMNLP 2021, Table 7). To resume an interrupted run, start it again: training
-continues with the next step, as if it had never stopped.
+continues with the next step. `examples/paper/pretrain_masked_lm.py` has options for all of this.
 
     KERAS_BACKEND=jax python examples/pretrain.py
-
-`examples/paper/pretrain_masked_lm.py` has options for all of this, for large texts and languages.
 """
 
 import sys
 
 if "--help" in sys.argv:  # before the imports, which take seconds
-    print(__doc__)
-    sys.exit()
+    sys.exit(print(__doc__))
 
 import itertools
 from pathlib import Path

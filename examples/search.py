@@ -13,8 +13,7 @@ not trained for search: lesson 5 trains it.
 import sys
 
 if "--help" in sys.argv:  # before the imports, which take seconds
-    print(__doc__)
-    sys.exit()
+    sys.exit(print(__doc__))
 
 import hashlib
 from pathlib import Path

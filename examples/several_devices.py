@@ -2,8 +2,7 @@
 
 You learn how to share each batch among the GPUs of a machine, on each backend. TensorFlow has
 `tf.distribute`, and JAX `keras.distribution`: `fit` does the rest. PyTorch has one process for each
-device, and the training loop below, which you can copy. The sentences are random. For TPUs and
-several machines see docs/guides/distribution.md.
+device, and the training loop below. docs/guides/distribution.md has TPUs and several machines.
 
     KERAS_BACKEND=jax python examples/several_devices.py
     KERAS_BACKEND=torch torchrun --nproc-per-node 8 examples/several_devices.py
@@ -12,8 +11,7 @@ several machines see docs/guides/distribution.md.
 import sys
 
 if "--help" in sys.argv:  # before the imports, which take seconds
-    print(__doc__)
-    sys.exit()
+    sys.exit(print(__doc__))
 
 import os
 
@@ -24,9 +22,8 @@ from keras_diet import models, pretraining
 
 if keras.config.backend() == "tensorflow":
     import tensorflow as tf
-if keras.config.backend() == "torch":
+elif keras.config.backend() == "torch":
     import torch
-    from torch.nn.parallel import DistributedDataParallel
 
 VOCABULARY = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]", "one", "two", "three", "ran", "sat"]
 LENGTH, BATCH_SIZE = 16, 32
@@ -68,9 +65,8 @@ def wrap(masked_lm):
     """Return the model as `DistributedDataParallel`, with the weights of the first process."""
     # Building a functional Keras model again registers its weights with PyTorch.
     masked_lm.build(masked_lm.input_shape)
-    devices = [torch.cuda.current_device()] if torch.cuda.is_available() else None
-    parallel_model = DistributedDataParallel(masked_lm, device_ids=devices)
-    # The dropout seeds are now equal too. Each process gets its own, to drop different values.
+    parallel_model = torch.nn.parallel.DistributedDataParallel(masked_lm)
+    # The dropout seeds are now equal too. Each process gets its own.
     for variable in masked_lm.non_trainable_variables:
         if variable.path.endswith("seed_generator_state"):
             variable.assign_add([torch.distributed.get_rank(), 0])
@@ -101,9 +97,8 @@ def train_step(parallel_model, optimizer, batch):
 
 def train(steps, learning_rate):
     """PyTorch: train a model, and delete it by returning, before the process group is destroyed."""
-    masked_lm = make_masked_lm()
-    parallel_model = wrap(masked_lm)
-    optimizer = torch.optim.AdamW(masked_lm.parameters(), learning_rate)
+    parallel_model = wrap(make_masked_lm())
+    optimizer = torch.optim.AdamW(parallel_model.parameters(), learning_rate)
     for step, batch in enumerate(make_batches(steps)):
         loss = train_step(parallel_model, optimizer, batch)
         if torch.distributed.get_rank() == 0:
@@ -114,10 +109,9 @@ def main(steps=100, learning_rate=0.001):
     """Train on all devices of this machine."""
     if keras.config.backend() != "torch":
         return fit(steps, learning_rate)
-    has_gpu = torch.cuda.is_available()
-    if has_gpu:
+    if torch.cuda.is_available():
         torch.cuda.set_device(int(os.environ["LOCAL_RANK"]))
-    torch.distributed.init_process_group("nccl" if has_gpu else "gloo")
+    torch.distributed.init_process_group()  # NCCL on GPUs, and Gloo on CPUs
     train(steps, learning_rate)
     torch.distributed.destroy_process_group()
 

@@ -13,8 +13,7 @@ is downloaded. Recall says how often the right sentence of a held-out pair is fo
 import sys
 
 if "--help" in sys.argv:  # before the imports, which take seconds
-    print(__doc__)
-    sys.exit()
+    sys.exit(print(__doc__))
 
 import re
 from pathlib import Path

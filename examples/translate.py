@@ -13,8 +13,7 @@ and seven" becomes "2 0 7"), so nothing is downloaded. Replace `number_pairs` by
 import sys
 
 if "--help" in sys.argv:  # before the imports, which take seconds
-    print(__doc__)
-    sys.exit()
+    sys.exit(print(__doc__))
 
 from pathlib import Path
 

@@ -110,6 +110,20 @@ class UnknownElsewhere(AlibiPositionBias):
     """A class that is not registered, so that no other process can load it."""
 
 
+class FirstBias(keras.layers.Layer):
+    """The scores of positions alone, which are a small program."""
+
+    def __init__(self, encoder, **kwargs):
+        super().__init__(**kwargs)
+        self.encoder = encoder
+
+    def call(self, inputs):
+        return self.encoder.position_biases[0](inputs)
+
+    def compute_output_shape(self, shape):
+        return self.encoder.position_biases[0].compute_output_shape(shape)
+
+
 class Encodings(ModelFiles, keras.Model):
     """One model, and so one file, with all encodings."""
 
@@ -121,7 +135,11 @@ class Encodings(ModelFiles, keras.Model):
         x, outputs = keras.layers.Embedding(31, 18)(inputs["token_ids"]), {}
         for i, arguments in enumerate(ENCODERS):
             encoder = DietEncoder(1, 3, 23, max_sequence_length=13, **arguments)
-            outputs[f"{i:02}"] = encoder(x, padding_mask=inputs["padding_mask"])
+            encoder.build((None, None, 18))
+            if encoder.position_biases and "position_encoding" in arguments:
+                outputs[f"{i:02}"] = FirstBias(encoder)(x)
+            else:
+                outputs[f"{i:02}"] = encoder(x, padding_mask=inputs["padding_mask"])
         super().__init__(inputs, outputs)
 
 

@@ -66,9 +66,7 @@ def test_config():
 
 @pytest.mark.any_backend
 def test_is_a_sparse_loss_of_logits():
-    loss = SmoothedCategoricalCrossentropy()
-    assert sparse_loss(loss) == (True, None)
-    assert loss.from_logits
+    assert sparse_loss(SmoothedCategoricalCrossentropy(ignore_class=7)) == (True, 7, True)
 
 
 @pytest.mark.any_backend
