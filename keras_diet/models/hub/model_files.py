@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import keras
 
-from keras_diet.models.hub.onnx_file import OnnxInput, example_sizes, write_onnx
+from keras_diet.models.hub.onnx_file import example_sizes, write_onnx
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
 from keras_diet.models.hub.presets import finish_replacing, whole_preset
 from keras_diet.models.hub.repairs import open_sizes_of_gathers
@@ -106,7 +106,7 @@ class ModelFiles(Model):
         axes = {name: _axes(name, spec.shape) for name, spec in specs.items()}
         if format == "onnx":
             inputs = {
-                name: OnnxInput(name, axes[name], keras.backend.standardize_dtype(spec.dtype))
+                name: (axes[name], keras.backend.standardize_dtype(spec.dtype))
                 for name, spec in specs.items()
             }
             write_onnx(self, filepath, inputs, _output_names(self), **kwargs)

@@ -6,6 +6,7 @@ TensorFlow and JAX, a second process loads the model with PyTorch, and writes th
 
 import contextlib
 import importlib
+import importlib.util
 import io
 import json
 import logging
@@ -14,8 +15,8 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 
@@ -23,18 +24,10 @@ from keras_diet._compat import flatten_layers
 from keras_diet.models.hub.repairs import open_sizes_of_gathers
 
 
-class OnnxInput(NamedTuple):
-    """An input of an ONNX file. The name of an axis leaves its size open."""
-
-    name: str
-    axes: tuple[int | str, ...]
-    dtype: str
-
-
 def write_onnx(
     model: keras.Model,
     filepath: str,
-    inputs: Mapping[str, OnnxInput],
+    inputs: Mapping[str, tuple[Sequence[int | str], str]],
     output_names: list[str],
     opset_version: int | None = None,
 ) -> None:
@@ -43,7 +36,7 @@ def write_onnx(
     Args:
         model: A model that takes a dictionary.
         filepath: The path of the file.
-        inputs: The input of the file for each input of the model.
+        inputs: The axes and the dtype of each input. The name of an axis leaves its size open.
         output_names: A name for each output of the model, in the order of `keras.tree.flatten`.
         opset_version: int or `None`. Defaults to `None`, which means that of PyTorch.
 
@@ -51,7 +44,8 @@ def write_onnx(
         ImportError: If PyTorch, `onnx` or `onnxscript` is not installed.
         RuntimeError: If the model cannot be exported.
     """
-    missing = [name for name in ("torch", "onnx", "onnxscript") if not _is_installed(name)]
+    packages = ("torch", "onnx", "onnxscript")
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise ImportError(
             f"ONNX files need {', '.join(missing)}. Run `pip install torch onnx onnxscript`. "
@@ -82,10 +76,6 @@ def write_onnx(
         )
 
 
-def _is_installed(name):
-    return importlib.util.find_spec(name) is not None
-
-
 def _write(model, filepath, inputs, output_names, opset_version):
     import torch
 
@@ -101,7 +91,7 @@ def _write(model, filepath, inputs, output_names, opset_version):
             return tuple(keras.tree.flatten(outputs))
 
     examples, open_axes = [], []
-    for _, axes, dtype in inputs.values():
+    for axes, dtype in inputs.values():
         examples.append(torch.ones(example_sizes(axes), dtype=getattr(torch, dtype)))
         open_axes.append({i: name for i, name in enumerate(axes) if isinstance(name, str)})
     with torch.no_grad(), open_sizes_of_gathers(), _quiet():
@@ -110,7 +100,7 @@ def _write(model, filepath, inputs, output_names, opset_version):
             tuple(examples),
             dynamo=True,
             dynamic_shapes={"tensors": tuple(open_axes)},
-            input_names=[each.name for each in inputs.values()],
+            input_names=list(inputs),
             output_names=output_names,
             opset_version=opset_version,
             verbose=False,
@@ -118,7 +108,7 @@ def _write(model, filepath, inputs, output_names, opset_version):
     program.save(filepath)
 
 
-def example_sizes(axes: tuple[int | str, ...]) -> tuple[int, ...]:
+def example_sizes(axes: Sequence[int | str]) -> tuple[int, ...]:
     """Return sizes for an example from which PyTorch records a program for any sizes.
 
     It fixes sizes of 0 and 1, and sizes that it compares with those of other axes.
@@ -144,10 +134,7 @@ def main() -> None:
     task: dict[str, Any] = json.load(sys.stdin)
     for name in task["modules"]:
         importlib.import_module(name)
-    filepath, inputs, output_names, opset_version = task["arguments"]
-    inputs = {name: OnnxInput(*each) for name, each in inputs.items()}
-    model = keras.saving.load_model(task["path"], compile=False)
-    _write(model, filepath, inputs, output_names, opset_version)
+    _write(keras.saving.load_model(task["path"], compile=False), *task["arguments"])
 
 
 if __name__ == "__main__":
