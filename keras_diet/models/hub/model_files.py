@@ -109,7 +109,7 @@ class ModelFiles(Model):
                 name: (axes[name], keras.backend.standardize_dtype(spec.dtype))
                 for name, spec in specs.items()
             }
-            write_onnx(self, filepath, inputs, _output_names(self), **kwargs)
+            write_onnx(self, filepath, inputs, **kwargs)
             if verbose is not False:
                 print(f"Saved artifact at '{filepath}'.")
             return
@@ -149,8 +149,7 @@ def _specs(model, input_signature):
 
 def _axes(name, shape):
     """Return the size of each axis of an input, or a name for it. Equal names are equal sizes."""
-    stream = "encoder_" if name.startswith("encoder") else ""
-    stream = "decoder_" if name.startswith("decoder") else stream
+    stream = name[:8] if name.startswith(("encoder_", "decoder_")) else ""
     names = ("batch", "num_masks" if name == "mask_positions" else f"{stream}length")
     return tuple(name if size is None else size for name, size in zip(names, shape, strict=True))
 
@@ -164,9 +163,3 @@ def _dynamic_shapes(axes):
         for name, sizes in axes.items()
     }
     return [(shapes,)] if any(shapes.values()) else None
-
-
-def _output_names(model):
-    """Return the name of each output, in the order of `keras.tree.flatten`."""
-    outputs = model.output
-    return sorted(outputs) if isinstance(outputs, dict) else ["output"]

@@ -28,7 +28,6 @@ def write_onnx(
     model: keras.Model,
     filepath: str,
     inputs: Mapping[str, tuple[Sequence[int | str], str]],
-    output_names: list[str],
     opset_version: int | None = None,
 ) -> None:
     """Write a model as an ONNX file.
@@ -37,7 +36,6 @@ def write_onnx(
         model: A model that takes a dictionary.
         filepath: The path of the file.
         inputs: The axes and the dtype of each input. The name of an axis leaves its size open.
-        output_names: A name for each output of the model, in the order of `keras.tree.flatten`.
         opset_version: int or `None`. Defaults to `None`, which means that of PyTorch.
 
     Raises:
@@ -52,7 +50,7 @@ def write_onnx(
             "PyTorch writes the files of every backend."
         )
     if keras.config.backend() == "torch":
-        _write(model, filepath, inputs, output_names, opset_version)
+        _write(model, filepath, inputs, opset_version)
         return
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.keras")
@@ -61,7 +59,7 @@ def write_onnx(
         task = {
             "path": path,
             "modules": sorted(modules - {"__main__"}),
-            "arguments": [filepath, inputs, output_names, opset_version],
+            "arguments": [filepath, inputs, opset_version],
         }
         environment = {**os.environ, "KERAS_BACKEND": "torch"}
         command = [sys.executable, "-m", "keras_diet.models.hub.onnx_file"]
@@ -76,7 +74,7 @@ def write_onnx(
         )
 
 
-def _write(model, filepath, inputs, output_names, opset_version):
+def _write(model, filepath, inputs, opset_version):
     import torch
 
     class Flat(torch.nn.Module):
@@ -90,7 +88,7 @@ def _write(model, filepath, inputs, output_names, opset_version):
             outputs = self.model(dict(zip(inputs, tensors, strict=True)), training=False)
             return tuple(keras.tree.flatten(outputs))
 
-    examples, open_axes = [], []
+    examples, open_axes, outputs = [], [], model.output
     for axes, dtype in inputs.values():
         examples.append(torch.ones(example_sizes(axes), dtype=getattr(torch, dtype)))
         open_axes.append({i: name for i, name in enumerate(axes) if isinstance(name, str)})
@@ -101,7 +99,8 @@ def _write(model, filepath, inputs, output_names, opset_version):
             dynamo=True,
             dynamic_shapes={"tensors": tuple(open_axes)},
             input_names=list(inputs),
-            output_names=output_names,
+            # In the order of `keras.tree.flatten`.
+            output_names=sorted(outputs) if isinstance(outputs, dict) else ["output"],
             opset_version=opset_version,
             verbose=False,
         )
