@@ -77,7 +77,8 @@ class ModelFiles(Model):
         """Export the model for inference, as `keras.Model.export`.
 
         The batch size and the length stay open, unless `input_signature` sets them. Inputs longer
-        than `max_sequence_length` need an encoding without a table of positions.
+        than `max_sequence_length` need an encoding without a table of positions. On JAX and
+        PyTorch, `attention_implementation="blockwise"` needs a fixed length.
 
         PyTorch writes the ONNX files of all backends, because its exporter leaves all sizes open.
         So `format="onnx"` needs `pip install torch onnx onnxscript`.
