@@ -103,7 +103,12 @@ class ModelFiles(Model):
             format = "torch" if backend == "torch" else "tf_saved_model"
             if format == "torch" and not filepath.endswith(".pt2"):
                 filepath += ".pt2"
-        specs = _specs(self, input_signature)
+        specs = {
+            name: keras.InputSpec(shape=(None, None), dtype=tensor.dtype, name=name)
+            for name, tensor in self.input.items()
+        }
+        if input_signature is not None:
+            specs = dict(input_signature[0])
         axes = {name: _axes(name, spec.shape) for name, spec in specs.items()}
         if format == "onnx":
             inputs = {
@@ -136,16 +141,6 @@ class ModelFiles(Model):
             super().export(
                 filepath, format=format, verbose=verbose, input_signature=[specs], **kwargs
             )
-
-
-def _specs(model, input_signature):
-    """Return the specification of each input of a model."""
-    if input_signature is None:
-        return {
-            name: keras.InputSpec(shape=(None, None), dtype=tensor.dtype, name=name)
-            for name, tensor in model.input.items()
-        }
-    return dict(input_signature[0])
 
 
 def _axes(name, shape):
