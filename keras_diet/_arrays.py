@@ -11,7 +11,7 @@ def float32_array(tensor):
     return ops.convert_to_numpy(ops.cast(tensor, "float32"))
 
 
-def mask_of_tokens(token_ids: np.ndarray, pad_token_id: int) -> np.ndarray:
+def mask_before_padding(token_ids: np.ndarray, pad_token_id: int) -> np.ndarray:
     """Return booleans that are true up to the last token of a sequence that is not padding.
 
     Padding is at the end. Inside of a text, the padding token is a token like others.

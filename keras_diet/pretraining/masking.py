@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from keras_diet import validation
-from keras_diet._arrays import mask_of_tokens
+from keras_diet._arrays import mask_before_padding
 
 
 def mask_tokens(
@@ -121,7 +121,7 @@ def mask_tokens(
     features = {
         "token_ids": masked.reshape(token_ids.shape),
         "segment_ids": np.zeros_like(token_ids),
-        "padding_mask": mask_of_tokens(token_ids, pad_token_id),
+        "padding_mask": mask_before_padding(token_ids, pad_token_id),
         "mask_positions": _like(positions, token_ids, "int32"),
     }
     return features, _like(labels, token_ids, "int32"), _like(used, token_ids, "float32")

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from keras_diet import validation
-from keras_diet._arrays import mask_of_tokens
+from keras_diet._arrays import mask_before_padding
 from keras_diet.pretraining.text import split_sentences
 
 _SENTENCES_PER_CALL = 1024
@@ -158,7 +158,7 @@ def number_segments(
     is_separator = token_ids == sep_token_id
     separators_before = np.cumsum(is_separator, axis=-1) - is_separator
     segments = np.minimum(separators_before, num_segments - 1)
-    return np.where(mask_of_tokens(token_ids, pad_token_id), segments, 0).astype("int32")
+    return np.where(mask_before_padding(token_ids, pad_token_id), segments, 0).astype("int32")
 
 
 def number_documents(token_ids: Any, sep_token_id: int, pad_token_id: int = 0) -> np.ndarray:
@@ -189,4 +189,4 @@ def number_documents(token_ids: Any, sep_token_id: int, pad_token_id: int = 0) -
      - [Krell et al., 2021](https://arxiv.org/abs/2107.02027), masks and positions
     """
     numbers = number_segments(token_ids, sep_token_id, pad_token_id, np.shape(token_ids)[-1])
-    return np.where(mask_of_tokens(token_ids, pad_token_id), numbers + 1, 0).astype("int32")
+    return np.where(mask_before_padding(token_ids, pad_token_id), numbers + 1, 0).astype("int32")

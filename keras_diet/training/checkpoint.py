@@ -125,12 +125,12 @@ def restore_values(model: keras.Model, values: Arrays) -> None:
 
 
 def description_of(model: keras.Model) -> dict[str, Any]:
-    """Return the settings of the optimizers and the shapes of all variables, by their names."""
-    description: dict[str, Any] = {}
+    """Return the shapes of all variables, by their numbers and names."""
+    shapes = {}
     for number, variable in enumerate(_variables_of(model)):
-        name = f"shape of variable {number} ({_NUMBERS.sub('', variable.name)})"
-        description[name] = str(tuple(variable.shape))
-    return description
+        name = _NUMBERS.sub("", variable.name)
+        shapes[f"shape of variable {number} ({name})"] = str(tuple(variable.shape))
+    return shapes
 
 
 def optimizer_settings(model: keras.Model) -> dict[str, Any]:

@@ -88,7 +88,7 @@ class EmbeddingLoss(keras.losses.Loss):
 
     def get_config(self) -> Config:
         """Return the arguments of the constructor."""
-        return {"reduction": self.reduction, "name": self.name}
+        return with_arguments({}, self)
 
 
 def unit_vectors(embeddings: Tensor) -> Tensor:
@@ -223,10 +223,6 @@ class MultipleNegativesRankingLoss(EmbeddingLoss):
             loss = (loss + _cross_entropy(positive, of_positives)) / 2
         return loss
 
-    def get_config(self) -> Config:
-        """Return the arguments of the constructor."""
-        return with_arguments({}, self)
-
 
 @keras.saving.register_keras_serializable(package="keras_diet")
 class CosineSimilarityLoss(EmbeddingLoss):
@@ -354,10 +350,6 @@ class CoSENTLoss(EmbeddingLoss):
         differences = ops.reshape(cosines - cosines[:, None] + y_true, (1, -1))
         return _cross_entropy(ops.zeros_like(differences[:, 0]), differences)
 
-    def get_config(self) -> Config:
-        """Return the arguments of the constructor."""
-        return with_arguments({}, self)
-
 
 @keras.saving.register_keras_serializable(package="keras_diet")
 class MatryoshkaLoss(EmbeddingLoss):
@@ -432,10 +424,6 @@ class MatryoshkaLoss(EmbeddingLoss):
             weight * self.loss(y_true, y_pred[..., :dim], sample_weight)
             for dim, weight in zip(self.dims, self.weights, strict=True)
         )
-
-    def get_config(self) -> Config:
-        """Return the arguments of the constructor."""
-        return with_arguments({}, self)
 
     @classmethod
     def from_config(cls, config: Config) -> Self:

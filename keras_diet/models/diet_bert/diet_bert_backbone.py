@@ -17,13 +17,13 @@ from keras_diet.layers.position.input_encoding import make_input_encoding
 from keras_diet.layers.transformer.diet_encoder import DietEncoder
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
 from keras_diet.layers.transformer.transformer_block import NORMALIZATIONS
-from keras_diet.models.diet_bert.caching import rebuild_with_cached_positions
 from keras_diet.models.diet_bert.from_bert.convert import convert_bert
 from keras_diet.models.diet_bert.hugging_face.read import read_backbone
 from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
 from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.document_inputs import DocumentInputs
 from keras_diet.models.hub.layout_map import transformer_layout_map
+from keras_diet.models.hub.rebuild import rebuild_with_cached_positions
 from keras_diet.models.hub.token_inputs import (
     DOCUMENT_IDS,
     PADDING_MASK,

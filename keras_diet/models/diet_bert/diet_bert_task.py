@@ -10,7 +10,6 @@ from typing import Any, ClassVar, Self
 import keras
 from tokenizers import normalizers
 
-from keras_diet.models.diet_bert.caching import rebuild_with_cached_positions
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
 from keras_diet.models.diet_bert.hugging_face.architectures import architecture_of
@@ -32,6 +31,7 @@ from keras_diet.models.diet_bert.hugging_face_tokenizer import HuggingFaceTokeni
 from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.document_inputs import DocumentInputs
 from keras_diet.models.hub.preprocessor import HubPreprocessor
+from keras_diet.models.hub.rebuild import rebuild_with_cached_positions
 from keras_diet.models.hub.task import HubTask
 from keras_diet.models.hub.token_rows import template_of
 from keras_diet.types import Config

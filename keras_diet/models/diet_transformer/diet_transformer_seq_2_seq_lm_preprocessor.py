@@ -14,7 +14,7 @@ from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTra
 from keras_diet.models.diet_transformer.diet_transformer_tokenizer import DietTransformerTokenizer
 from keras_diet.models.hub.preprocessor import HubPreprocessor
 from keras_diet.models.hub.texts import is_one_text, texts_of
-from keras_diet.models.hub.token_rows import padded
+from keras_diet.models.hub.token_rows import mask_of_rows, padded
 from keras_diet.types import Tensor
 
 # KerasHub's names.
@@ -169,7 +169,8 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
             bucket = next((n for n in self.lengths if n >= longest), self.lengths[-1])
             lengths = tuple(min(bucket, length) for length in lengths)
         inputs = self._inputs(sources, targets, *lengths)
-        labels = self._ended(targets, lengths[1])
+        ended = self._ended(targets, lengths[1])
+        labels = padded(ended, lengths[1:], self.tokenizer.pad_token_id)
         return inputs, labels, inputs["decoder_padding_mask"]
 
     def _warn_if_cut(self, pairs):
@@ -198,18 +199,18 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         return self.tokenizer.tokenize(x[SOURCE]), self.tokenizer.tokenize(x[TARGET])
 
     def _ended(self, rows, length):
-        """Return rows of tokens with end tokens and padding, and cut long rows."""
-        rows = [[*row[: length - 1], self.tokenizer.end_token_id] for row in rows]
-        return padded(rows, [length], self.tokenizer.pad_token_id)
+        """Return rows of tokens with end tokens, and cut long rows."""
+        return [[*row[: length - 1], self.tokenizer.end_token_id] for row in rows]
 
     def _inputs(self, sources, targets, source_length, target_length):
         """Return sources with end tokens, and targets with start tokens."""
+        ended, pad = self._ended(sources, source_length), self.tokenizer.pad_token_id
         started = [[self.tokenizer.start_token_id, *row[: target_length - 1]] for row in targets]
         return {
-            "encoder_token_ids": self._ended(sources, source_length),
-            "encoder_padding_mask": _mask(sources, source_length),
-            "decoder_token_ids": padded(started, [target_length], self.tokenizer.pad_token_id),
-            "decoder_padding_mask": _mask(targets, target_length),
+            "encoder_token_ids": padded(ended, [source_length], pad),
+            "encoder_padding_mask": mask_of_rows(ended, source_length),
+            "decoder_token_ids": padded(started, [target_length], pad),
+            "decoder_padding_mask": mask_of_rows(started, target_length),
         }
 
     # === Generation ===
@@ -316,11 +317,6 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         if self.tokenizer.end_token_id in tokens:
             tokens = tokens[: tokens.index(self.tokenizer.end_token_id)]
         return self.tokenizer.detokenize([t for t in tokens if t != self.tokenizer.start_token_id])
-
-
-def _mask(rows: list[list[int]], length: int) -> np.ndarray:
-    """Return a mask of rows of tokens, each with one special token more."""
-    return np.arange(length) < 1 + np.array([len(row) for row in rows])[:, None]
 
 
 def _first(*values: Any) -> Any:

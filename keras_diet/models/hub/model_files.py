@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any, Self
 
 import keras
 
-from keras_diet.models.hub.onnx_file import OnnxInput, example_sizes, write_onnx
+from keras_diet.models.hub.onnx_file import example_sizes, write_onnx
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
 from keras_diet.models.hub.presets import finish_replacing, whole_preset
 from keras_diet.models.hub.repairs import open_sizes_of_gathers
@@ -77,7 +77,8 @@ class ModelFiles(Model):
         """Export the model for inference, as `keras.Model.export`.
 
         The batch size and the length stay open, unless `input_signature` sets them. Inputs longer
-        than `max_sequence_length` need an encoding without a table of positions.
+        than `max_sequence_length` need an encoding without a table of positions. On JAX and
+        PyTorch, `attention_implementation="blockwise"` needs a fixed length.
 
         PyTorch writes the ONNX files of all backends, because its exporter leaves all sizes open.
         So `format="onnx"` needs `pip install torch onnx onnxscript`.
@@ -102,14 +103,19 @@ class ModelFiles(Model):
             format = "torch" if backend == "torch" else "tf_saved_model"
             if format == "torch" and not filepath.endswith(".pt2"):
                 filepath += ".pt2"
-        specs = _specs(self, input_signature)
+        specs = {
+            name: keras.InputSpec(shape=(None, None), dtype=tensor.dtype, name=name)
+            for name, tensor in self.input.items()
+        }
+        if input_signature is not None:
+            specs = dict(input_signature[0])
         axes = {name: _axes(name, spec.shape) for name, spec in specs.items()}
         if format == "onnx":
             inputs = {
-                name: OnnxInput(name, axes[name], keras.backend.standardize_dtype(spec.dtype))
+                name: (axes[name], keras.backend.standardize_dtype(spec.dtype))
                 for name, spec in specs.items()
             }
-            write_onnx(self, filepath, inputs, _output_names(self), **kwargs)
+            write_onnx(self, filepath, inputs, **kwargs)
             if verbose is not False:
                 print(f"Saved artifact at '{filepath}'.")
             return
@@ -137,20 +143,9 @@ class ModelFiles(Model):
             )
 
 
-def _specs(model, input_signature):
-    """Return the specification of each input of a model."""
-    if input_signature is None:
-        return {
-            name: keras.InputSpec(shape=(None, None), dtype=tensor.dtype, name=name)
-            for name, tensor in model.input.items()
-        }
-    return dict(input_signature[0])
-
-
 def _axes(name, shape):
     """Return the size of each axis of an input, or a name for it. Equal names are equal sizes."""
-    stream = "encoder_" if name.startswith("encoder") else ""
-    stream = "decoder_" if name.startswith("decoder") else stream
+    stream = name[:8] if name.startswith(("encoder_", "decoder_")) else ""
     names = ("batch", "num_masks" if name == "mask_positions" else f"{stream}length")
     return tuple(name if size is None else size for name, size in zip(names, shape, strict=True))
 
@@ -164,9 +159,3 @@ def _dynamic_shapes(axes):
         for name, sizes in axes.items()
     }
     return [(shapes,)] if any(shapes.values()) else None
-
-
-def _output_names(model):
-    """Return the name of each output, in the order of `keras.tree.flatten`."""
-    outputs = model.output
-    return sorted(outputs) if isinstance(outputs, dict) else ["output"]

@@ -6,6 +6,7 @@ TensorFlow and JAX, a second process loads the model with PyTorch, and writes th
 
 import contextlib
 import importlib
+import importlib.util
 import io
 import json
 import logging
@@ -14,8 +15,8 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Mapping
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 import keras
 
@@ -23,19 +24,10 @@ from keras_diet._compat import flatten_layers
 from keras_diet.models.hub.repairs import open_sizes_of_gathers
 
 
-class OnnxInput(NamedTuple):
-    """An input of an ONNX file. The name of an axis leaves its size open."""
-
-    name: str
-    axes: tuple[int | str, ...]
-    dtype: str
-
-
 def write_onnx(
     model: keras.Model,
     filepath: str,
-    inputs: Mapping[str, OnnxInput],
-    output_names: list[str],
+    inputs: Mapping[str, tuple[Sequence[int | str], str]],
     opset_version: int | None = None,
 ) -> None:
     """Write a model as an ONNX file.
@@ -43,22 +35,22 @@ def write_onnx(
     Args:
         model: A model that takes a dictionary.
         filepath: The path of the file.
-        inputs: The input of the file for each input of the model.
-        output_names: A name for each output of the model, in the order of `keras.tree.flatten`.
+        inputs: The axes and the dtype of each input. The name of an axis leaves its size open.
         opset_version: int or `None`. Defaults to `None`, which means that of PyTorch.
 
     Raises:
         ImportError: If PyTorch, `onnx` or `onnxscript` is not installed.
         RuntimeError: If the model cannot be exported.
     """
-    missing = [name for name in ("torch", "onnx", "onnxscript") if not _is_installed(name)]
+    packages = ("torch", "onnx", "onnxscript")
+    missing = [name for name in packages if importlib.util.find_spec(name) is None]
     if missing:
         raise ImportError(
             f"ONNX files need {', '.join(missing)}. Run `pip install torch onnx onnxscript`. "
             "PyTorch writes the files of every backend."
         )
     if keras.config.backend() == "torch":
-        _write(model, filepath, inputs, output_names, opset_version)
+        _write(model, filepath, inputs, opset_version)
         return
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.keras")
@@ -67,7 +59,7 @@ def write_onnx(
         task = {
             "path": path,
             "modules": sorted(modules - {"__main__"}),
-            "arguments": [filepath, inputs, output_names, opset_version],
+            "arguments": [filepath, inputs, opset_version],
         }
         environment = {**os.environ, "KERAS_BACKEND": "torch"}
         command = [sys.executable, "-m", "keras_diet.models.hub.onnx_file"]
@@ -82,11 +74,7 @@ def write_onnx(
         )
 
 
-def _is_installed(name):
-    return importlib.util.find_spec(name) is not None
-
-
-def _write(model, filepath, inputs, output_names, opset_version):
+def _write(model, filepath, inputs, opset_version):
     import torch
 
     class Flat(torch.nn.Module):
@@ -100,8 +88,8 @@ def _write(model, filepath, inputs, output_names, opset_version):
             outputs = self.model(dict(zip(inputs, tensors, strict=True)), training=False)
             return tuple(keras.tree.flatten(outputs))
 
-    examples, open_axes = [], []
-    for _, axes, dtype in inputs.values():
+    examples, open_axes, outputs = [], [], model.output
+    for axes, dtype in inputs.values():
         examples.append(torch.ones(example_sizes(axes), dtype=getattr(torch, dtype)))
         open_axes.append({i: name for i, name in enumerate(axes) if isinstance(name, str)})
     with torch.no_grad(), open_sizes_of_gathers(), _quiet():
@@ -110,15 +98,16 @@ def _write(model, filepath, inputs, output_names, opset_version):
             tuple(examples),
             dynamo=True,
             dynamic_shapes={"tensors": tuple(open_axes)},
-            input_names=[each.name for each in inputs.values()],
-            output_names=output_names,
+            input_names=list(inputs),
+            # In the order of `keras.tree.flatten`.
+            output_names=sorted(outputs) if isinstance(outputs, dict) else ["output"],
             opset_version=opset_version,
             verbose=False,
         )
     program.save(filepath)
 
 
-def example_sizes(axes: tuple[int | str, ...]) -> tuple[int, ...]:
+def example_sizes(axes: Sequence[int | str]) -> tuple[int, ...]:
     """Return sizes for an example from which PyTorch records a program for any sizes.
 
     It fixes sizes of 0 and 1, and sizes that it compares with those of other axes.
@@ -144,10 +133,7 @@ def main() -> None:
     task: dict[str, Any] = json.load(sys.stdin)
     for name in task["modules"]:
         importlib.import_module(name)
-    filepath, inputs, output_names, opset_version = task["arguments"]
-    inputs = {name: OnnxInput(*each) for name, each in inputs.items()}
-    model = keras.saving.load_model(task["path"], compile=False)
-    _write(model, filepath, inputs, output_names, opset_version)
+    _write(keras.saving.load_model(task["path"], compile=False), *task["arguments"])
 
 
 if __name__ == "__main__":

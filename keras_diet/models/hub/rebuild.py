@@ -1,4 +1,4 @@
-"""A model like a trained one, but with some arguments of its backbone changed."""
+"""A model like a trained one, with other arguments of its backbone or with cached positions."""
 
 import tempfile
 from typing import Any
@@ -7,6 +7,7 @@ import keras
 from keras_hub.models import Task
 
 from keras_diet._compat import flatten_layers
+from keras_diet.layers.transformer.cached_positions import arguments_of_copy, copy_weights
 
 
 def rebuild(model: keras.Model, changes: dict[str, Any]) -> keras.Model:
@@ -42,4 +43,23 @@ def _task_like(task: Task, backbone: keras.Model) -> Task:
             copy.preprocessor.tokenizer.load_assets(folder)
     if task.compiled:
         copy.compile(**keras.saving.deserialize_keras_object(task.get_compile_config()))
+    return copy
+
+
+def rebuild_with_cached_positions(model: Any) -> Any:
+    """Return a copy of a backbone or a task that holds positional scores.
+
+    Raises:
+        ValueError: If the model has no position bias, or its positions are cached already.
+    """
+    backbone = getattr(model, "backbone", model)
+    if backbone.cached_positions or not backbone.encoder.position_biases:
+        raise ValueError(
+            "Positions can be cached once, in a model with a position bias. Received: "
+            f"{backbone.position_encoding!r}, cached_positions={backbone.cached_positions}"
+        )
+    changes = arguments_of_copy(backbone.attention_implementation)
+    copy = rebuild(model, changes)
+    cached = getattr(copy, "backbone", copy).encoder.position_biases
+    copy_weights(model, copy, backbone.encoder.position_biases, cached)
     return copy

@@ -139,7 +139,7 @@ def convert_bert(
         segment_encoding = "per-head" if has_segments and not with_input else "none"
         if with_input:
             segment_encoding = original.segment_encoding
-    if cls_token_id is None:
+    if cls_token_id is None and embeddings.positions is not None and not with_input:
         cls_token_id = _find_cls_token_id(checkpoint or bert)
     changes = {
         "position_encoding": position_encoding,

@@ -79,7 +79,7 @@ def _files_of_weights(folder):
     if (folder / WEIGHTS).is_file():
         return [folder / WEIGHTS]
     if (folder / INDEX).is_file():
-        return [folder / name for name in sorted(_shards(folder))]
+        return [folder / name for name in sorted(names_of_shards(folder))]
     raise ValueError(
         f"The folder must have its weights in `{WEIGHTS}`. Received: folder={str(folder)!r} with "
         f"{sorted(os.listdir(folder))}. Other formats, such as `pytorch_model.bin`, are not read, "
@@ -87,15 +87,9 @@ def _files_of_weights(folder):
     )
 
 
-def _shards(folder):
+def names_of_shards(folder: str | os.PathLike[str]) -> set[str]:
+    """Return the names of the files of a model of several files."""
     return set(optional_json(folder, INDEX).get("weight_map", {}).values())
-
-
-def remove_shards(folder: Path) -> None:
-    """Remove an older model of several files, and its index."""
-    for name in _shards(folder) - {WEIGHTS}:
-        (folder / name).unlink(missing_ok=True)
-    (folder / INDEX).unlink(missing_ok=True)
 
 
 def is_hugging_face_folder(source: Any) -> bool:

@@ -17,9 +17,10 @@ from keras_diet import validation
 from keras_diet.layers.configuration import constructor_arguments, has_lora
 from keras_diet.models.diet_bert.hugging_face.architectures import ARCHITECTURES
 from keras_diet.models.diet_bert.hugging_face.checkpoint import (
+    INDEX,
     WEIGHTS,
     Checkpoint,
-    remove_shards,
+    names_of_shards,
 )
 from keras_diet.models.diet_bert.hugging_face.heads import (
     MASKED_LM,
@@ -144,7 +145,7 @@ def write_hugging_face(
     Path(folder).mkdir(parents=True, exist_ok=True)
     _write_json(Path(folder) / "config.json", config)
     save_file(tensors, Path(folder) / WEIGHTS, metadata={"format": "pt"})
-    remove_shards(Path(folder))
+    _remove(folder, *names_of_shards(folder) - {WEIGHTS}, INDEX)
     if head.kinds:
         # `modules.json` describes an embedder.
         _remove(folder, "modules.json")
