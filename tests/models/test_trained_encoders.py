@@ -535,6 +535,9 @@ def test_embedders_are_written_for_sentence_transformers(tmp_path, pooling_mode,
     tokenizer, texts = DietBertTokenizer(VOCABULARY, lowercase=False), [*TEXTS, "THE Fox dog"]
     preprocessor = DietBertTextEmbedderPreprocessor(tokenizer, sequence_length=9)
     embedder = DietBertTextEmbedder(backbone, preprocessor, pooling_mode, normalize)
+    # An older model of the folder puts a prompt before each text.
+    older = {"prompts": {"query": "the"}, "default_prompt_name": "query"}
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(older))
     embedder.export_to_hugging_face(tmp_path, "bert")
     theirs = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu")
     assert theirs.max_seq_length == 9

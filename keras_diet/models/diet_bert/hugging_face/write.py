@@ -26,6 +26,7 @@ from keras_diet.models.diet_bert.hugging_face.heads import (
     NO_HEAD,
     OUR_POOLINGS,
     SENTENCE_FILES,
+    SENTENCE_TRANSFORMER,
 )
 from keras_diet.models.diet_bert.hugging_face.weights import parts_by_name
 from keras_diet.models.hub.classifier_task import ClassifierTask
@@ -145,6 +146,8 @@ def write_hugging_face(
     _write_json(Path(folder) / "config.json", config)
     save_file(tensors, Path(folder) / WEIGHTS, metadata={"format": "pt"})
     remove_shards(Path(folder))
+    # The prompts of an older model.
+    _remove(folder, SENTENCE_TRANSFORMER)
     if head.kinds:
         # `modules.json` describes an embedder.
         _remove(folder, "modules.json")
