@@ -53,6 +53,7 @@ class ExactResume:
     - On SIGTERM, `fit` saves after the current step and raises `SystemExit`.
     - A damaged checkpoint is skipped in favour of the one before.
     - If a checkpoint cannot be written, the training warns and continues. Earlier ones remain.
+    - Callbacks that compare epochs, such as `EarlyStopping`, begin again, and a warning says so.
     - A finished training is not trained again, and a warning says so. More `epochs` continue it.
 
     Args:
@@ -198,6 +199,13 @@ def _check_can_resume(data):
             f"so that `ExactResume` can read any epoch. Received: {type(data).__name__} with "
             "`on_epoch_begin` or `on_epoch_end`. Derive it from `EpochDataset`."
         )
+
+
+def _compares(callback):
+    """Return whether a callback compares epochs. Its state is not saved."""
+    kinds = (keras.callbacks.EarlyStopping, keras.callbacks.ReduceLROnPlateau)
+    is_checkpoint = isinstance(callback, keras.callbacks.ModelCheckpoint)
+    return isinstance(callback, kinds) or (is_checkpoint and callback.save_best_only)
 
 
 def _is_grain(data):
@@ -361,6 +369,14 @@ class _Training(keras.callbacks.CallbackList):
             steps=self._steps.num_steps,
         )
         self._recorded = model.history
+        names = [type(each).__name__ for each in self.callbacks if _compares(each)]
+        if names and self._total and initial_epoch < epochs:
+            warnings.warn(
+                f"The training continues, but {', '.join(names)} begins again and forgets the best "
+                "value so far. `ModelCheckpoint` with `save_best_only=True` may replace a better "
+                "file, unless you pass its value as `initial_value_threshold`.",
+                stacklevel=3,
+            )
 
         def train(initial_epoch, epochs):
             keras.Model.fit(

@@ -9,6 +9,7 @@ import keras
 import keras_hub
 import numpy as np
 import pytest
+from keras import ops
 
 from keras_diet.models import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_backbone import gelu_approximate
@@ -17,6 +18,7 @@ from tests.helpers import (
     assert_close,
     assert_weights_start_differently,
     block_weights,
+    gradients,
     once,
     to_numpy,
 )
@@ -168,3 +170,37 @@ def test_an_activation_may_be_a_function(rng, activation):
     assert_same_outputs(copy(inputs), backbone(inputs))
     difference = copy(inputs)["sequence_output"] - default(inputs)["sequence_output"]
     assert (np.abs(to_numpy(difference)).max() > 0.01) == (activation is not gelu_approximate)
+
+
+@pytest.mark.parametrize(
+    "position_encoding", ["diet_abs", *once("t5", "shaw", "diet_rel", "input", "fire")]
+)
+def test_a_text_without_tokens_changes_no_other_text(rng, position_encoding):
+    """All keys of its queries are masked. Its gradients must not become NaN, either."""
+    backbone = randomize_weights(tiny_backbone(position_encoding=position_encoding))
+    inputs = random_inputs(rng, batch_size=3)
+    expected = to_numpy(backbone(inputs)["sequence_output"])[1:]
+    inputs["padding_mask"][0] = 0
+
+    def loss():
+        return ops.sum(ops.square(backbone(inputs)["sequence_output"]))
+
+    assert_close(to_numpy(backbone(inputs)["sequence_output"])[1:], expected)
+    assert all(np.isfinite(each).all() for each in gradients(loss, backbone.trainable_variables))
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "t5", "shaw", "tupe_abs", "input"])
+def test_names_of_weights_without_decay(position_encoding):
+    """The names in the examples reach biases and normalizations, and no tables of biases."""
+    backbone = randomize_weights(
+        tiny_backbone(position_encoding=position_encoding, segment_encoding="per-head")
+    )
+    weights = backbone.trainable_variables
+    before = [to_numpy(weight) for weight in weights]
+    optimizer = keras.optimizers.AdamW(1.0, weight_decay=0.5)
+    optimizer.exclude_from_weight_decay(var_names=["bias", "gamma", "beta"])
+    optimizer.apply([ops.zeros(weight.shape) for weight in weights], weights)
+    for weight, values in zip(weights, before, strict=True):
+        is_decayed = weight.name not in ("bias", "gamma", "beta")
+        assert_close(weight, values * (0.5 if is_decayed else 1.0))

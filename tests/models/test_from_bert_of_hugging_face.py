@@ -271,6 +271,32 @@ def test_other_embedders_are_refused(tmp_path, pooling, modules, message):
         DietBertTextEmbedder.from_bert(tmp_path)
 
 
+PROMPTS = {"query": "find: ", "document": ""}
+
+
+@any_backend
+@pytest.mark.parametrize(
+    ("default", "include", "message"),
+    [
+        ("query", True, "null, because .* Received: 'query' with the prompt 'find: '"),
+        (None, False, r"2_Pooling/config.json must be true.*prompts \['query'\]"),
+        ("document", True, None),
+        (None, True, None),
+    ],
+    ids=["default", "not pooled", "empty", "not default"],
+)
+def test_prompts_that_would_be_ignored_are_refused(tmp_path, default, include, message):
+    write_sentence_transformer(tmp_path, "mean")
+    change_json(tmp_path / "2_Pooling/config.json", include_prompt=include)
+    settings = {"prompts": PROMPTS, "default_prompt_name": default}
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(settings))
+    if message is None:
+        assert DietBertTextEmbedder.from_bert(tmp_path).pooling_mode == "mean"
+    else:
+        with pytest.raises(ValueError, match=message):
+            DietBertTextEmbedder.from_bert(tmp_path)
+
+
 SOME = {i: f"LABEL_{i}" for i in range(3)}
 MANY = ["LABEL_0", *map(str, range(1, 11))]
 

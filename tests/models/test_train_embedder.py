@@ -358,3 +358,15 @@ def test_encode_text_sorts_by_length(capsys):
         (2, 5),
     ]
     assert_close(embedder.encode_text(TEXTS[2], verbose=0), expected[7:8])
+
+
+@pytest.mark.skipif(keras.backend.backend() == "torch", reason="PyTorch takes one step at a time")
+@pytest.mark.parametrize("steps", [2, 20])
+def test_each_text_has_its_embedding_with_several_steps_in_one_execution(steps):
+    """The last execution has fewer batches, and the last batch fewer texts."""
+    embedder = make_embedder(length_buckets=(5, 9))
+    texts = [*FIRST, *TEXTS, "birds"]
+    expected = embedder.encode_text(texts, batch_size=4, verbose=0)
+    embedder.compile("adam", steps_per_execution=steps)
+    assert_close(embedder.encode_text(texts, batch_size=4, verbose=0), expected)
+    assert_close(embedder.predict(texts, batch_size=4, verbose=0), expected)

@@ -55,6 +55,8 @@ def test_outputs_are_those_of_transformers(model_type, rng):
     has_segments = backbone.segment_encoding == "input"
     num_segments = backbone.num_segments if has_segments else 1
     inputs = random_inputs(rng, num_segments, model.config.pad_token_id)
+    # A padding token in a text is a token, but RoBERTa does not count it.
+    inputs["token_ids"][:, 5] = model.config.pad_token_id
     expected = outputs(model, inputs)
     actual = backbone(inputs)
     states = expected.last_hidden_state.detach().numpy()
@@ -535,6 +537,9 @@ def test_embedders_are_written_for_sentence_transformers(tmp_path, pooling_mode,
     tokenizer, texts = DietBertTokenizer(VOCABULARY, lowercase=False), [*TEXTS, "THE Fox dog"]
     preprocessor = DietBertTextEmbedderPreprocessor(tokenizer, sequence_length=9)
     embedder = DietBertTextEmbedder(backbone, preprocessor, pooling_mode, normalize)
+    # An older model of the folder puts a prompt before each text.
+    older = {"prompts": {"query": "the"}, "default_prompt_name": "query"}
+    (tmp_path / "config_sentence_transformers.json").write_text(json.dumps(older))
     embedder.export_to_hugging_face(tmp_path, "bert")
     theirs = sentence_transformers.SentenceTransformer(str(tmp_path), device="cpu")
     assert theirs.max_seq_length == 9

@@ -517,6 +517,19 @@ def test_a_training_that_was_stopped_early_is_finished(tmp_path, data):
     assert_same(result(*found), expected)
 
 
+@pytest.mark.any_backend
+def test_callbacks_that_forget_the_best_epoch_give_a_warning(tmp_path, recwarn):
+    def stopping():
+        best = keras.callbacks.ModelCheckpoint(tmp_path / "best.keras", "loss", save_best_only=True)
+        every = keras.callbacks.ModelCheckpoint(tmp_path / "every.keras")
+        return [keras.callbacks.EarlyStopping("loss", patience=9), best, every]
+
+    assert train(tmp_path, STEPS + 4, callbacks=stopping()) is None
+    assert not [each for each in recwarn if "begins again" in str(each.message)]
+    with pytest.warns(UserWarning, match="but EarlyStopping, ModelCheckpoint begins again"):
+        train(tmp_path, callbacks=stopping())
+
+
 # === What is refused ===
 
 

@@ -106,8 +106,9 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
             `hidden_dim`, as in ELECTRA. Defaults to `None`, which means `hidden_dim`.
         normalize_embeddings: bool. Whether the embeddings are normalized. Defaults to `True`.
         first_position: int or `None`. If given, positions at the input count the tokens that are
-            not padding, from this number on, as in RoBERTa. Defaults to `None`: the position of a
-            token is its place in the sequence.
+            not padding, from this number on, as in RoBERTa. The token `first_position - 1` counts
+            as padding, also in a text. Defaults to `None`: the position of a token is its place in
+            the sequence.
         pooler_activation: Activation of the pooler, by name. Defaults to `"tanh"`.
         max_distance: As in `keras_diet.layers.DietEncoder`, like all arguments that follow.
             Defaults to `None`.
@@ -385,8 +386,10 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         positions = None if document_ids is None else positions_in_documents(document_ids)
         if self.first_position is None:
             return positions
-        mask = ops.ones_like(token_ids) if padding_mask is None else padding_mask
-        mask = ops.cast(mask, "int32")
+        # In a text, too, RoBERTa's padding token has the position of padding.
+        mask = ops.cast(ops.not_equal(token_ids, self.first_position - 1), "int32")
+        if padding_mask is not None:
+            mask = mask * ops.cast(padding_mask, "int32")
         count = ops.cumsum(mask, axis=1)
         if positions is not None:
             first = _backend.arange(ops.shape(mask)[1]) - positions

@@ -147,7 +147,8 @@ def read_pooling(source: Any) -> Config:
     """Return the pooling and the normalization of a folder of sentence-transformers, if it is one.
 
     Raises:
-        ValueError: If the folder has a pooling or a module that `DietBertTextEmbedder` lacks.
+        ValueError: If the folder has a pooling, a module or a prompt that `DietBertTextEmbedder`
+            lacks.
     """
     if not (is_hugging_face_folder(source) and (Path(source) / "modules.json").is_file()):
         return {}
@@ -162,9 +163,30 @@ def read_pooling(source: Any) -> Config:
     mode = modes if isinstance(modes, str) else "+".join(modes)
     mode = OUR_POOLINGS.get(mode, mode)
     validation.choice(f"pooling_mode in {path}", mode, tuple(OUR_POOLINGS.values()))
+    _check_prompts(optional_json(source, SENTENCE_TRANSFORMER), config, path)
     return {"pooling_mode": mode, "normalize": "Normalize" in modules}
 
 
+def _check_prompts(settings, pooling, path):
+    """Raise a `ValueError` if sentence-transformers would treat prompts in another way."""
+    prompts, name = settings.get("prompts") or {}, settings.get("default_prompt_name")
+    if prompts.get(name):
+        raise ValueError(
+            f"`default_prompt_name` in {SENTENCE_TRANSFORMER} must be null, because embedders put "
+            f"no prompt before a text. Received: {name!r} with the prompt {prompts[name]!r:.70}. "
+            "Set it to null in the file, and put the prompt before your texts."
+        )
+    others = sorted(name for name, prompt in prompts.items() if prompt)
+    if others and not pooling.get("include_prompt", True):
+        raise ValueError(
+            f"`include_prompt` in {path} must be true, because embedders pool the tokens of "
+            f"prompts too. Received: false, with the prompts {others}. Set it to true in the file "
+            "if your texts have no prompts."
+        )
+
+
+# The file of a whole model of sentence-transformers, which has its prompts.
+SENTENCE_TRANSFORMER = "config_sentence_transformers.json"
 # The file of the first module of sentence-transformers, in the order in which they are read.
 _KINDS = ("bert", "roberta", "distilbert", "camembert", "albert", "xlm-roberta", "xlnet")
 SENTENCE_FILES = tuple(f"sentence_{kind}_config.json" for kind in _KINDS)

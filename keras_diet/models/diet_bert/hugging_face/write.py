@@ -27,6 +27,7 @@ from keras_diet.models.diet_bert.hugging_face.heads import (
     NO_HEAD,
     OUR_POOLINGS,
     SENTENCE_FILES,
+    SENTENCE_TRANSFORMER,
 )
 from keras_diet.models.diet_bert.hugging_face.weights import parts_by_name
 from keras_diet.models.hub.classifier_task import ClassifierTask
@@ -145,7 +146,8 @@ def write_hugging_face(
     Path(folder).mkdir(parents=True, exist_ok=True)
     _write_json(Path(folder) / "config.json", config)
     save_file(tensors, Path(folder) / WEIGHTS, metadata={"format": "pt"})
-    _remove(folder, *names_of_shards(folder) - {WEIGHTS}, INDEX)
+    # Shards and prompts of an older model.
+    _remove(folder, *names_of_shards(folder) - {WEIGHTS}, INDEX, SENTENCE_TRANSFORMER)
     if head.kinds:
         # `modules.json` describes an embedder.
         _remove(folder, "modules.json")
