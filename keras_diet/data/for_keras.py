@@ -65,7 +65,9 @@ def tf_dataset_of(
         sizes = list(arrays[0].shape)
         for axis, size in enumerate(sizes):
             is_column = axis > 0 and size == 1 and not is_input
-            is_varying = axis in varying_axes and not is_column
+            # Only token ids have two axes of texts. Floats have features there.
+            is_feature = axis > 1 and np.issubdtype(arrays[0].dtype, np.floating)
+            is_varying = axis in varying_axes and not (is_column or is_feature)
             if is_varying or any(each.shape[axis] != size for each in arrays):
                 sizes[axis] = None
         return tf.TensorSpec(sizes, arrays[0].dtype)
