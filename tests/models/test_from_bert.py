@@ -248,6 +248,7 @@ def test_arguments_reach_the_backbone(bert):
     half = keras_hub.models.BertBackbone(**SIZES, dropout=0.3, dtype="bfloat16")
     backbone = DietBertBackbone.from_bert(half)
     assert (backbone.dropout, backbone.dtype_policy.name) == (0.3, "bfloat16")
+    assert DietBertBackbone.from_bert(half, dropout=0.0).dropout == 0
     assert DietBertBackbone.from_bert(half, dtype="float32").dtype_policy.name == "float32"
 
 

@@ -115,6 +115,18 @@ def test_training_changes_one_of_the_two(rng, trains_copy):
         assert_close(cache_positions(model)(inputs), model(inputs), 1e-6)
 
 
+@any_backend
+@pytest.mark.parametrize("implementation, expected", [("features", "auto"), ("scores", "scores")])
+def test_the_copy_has_an_implementation_that_it_can_use(rng, implementation, expected):
+    """Cached scores are no features."""
+    encoder = small_encoder(attention_implementation=implementation)
+    x = rng.normal(size=(BATCH, LENGTH, HIDDEN)).astype("float32")
+    output = encoder(x)
+    cached = cache_positions(encoder)
+    assert cached.attention_implementation == expected
+    assert_close(cached(x), output)
+
+
 # === What cannot be cached ===
 
 
