@@ -79,3 +79,9 @@ def test_the_last_states_are_known():
     resumed = Passes(later, None)
     resumed.set_state((898, {"place": 898}))
     assert (resumed.batch(0, 899), later.read) == ([899], 2)
+
+
+def test_each_batch_of_a_generator_has_its_own_random_numbers():
+    data = source_of(iter([0, 0, 0]), seed=5)
+    mapped = data.map(lambda batch, generator: generator.random())
+    assert len(set(mapped.iterator)) == 3
