@@ -1,12 +1,21 @@
-"""Sources of batches that are read in their order."""
+"""Columns, and sources of batches that are read in their order."""
 
 import numpy as np
 import pytest
 
+from keras_diet.data.columns import tuple_of_inputs
 from keras_diet.data.for_keras import Steps
 from keras_diet.data.sources import Passes, source_of
 
 pytestmark = pytest.mark.any_backend
+
+
+def test_a_list_is_several_inputs_only_if_it_holds_arrays():
+    labels = list(np.arange(3.0))
+    assert tuple_of_inputs(labels) is labels
+    inputs = [np.zeros((3, 2)), np.ones(3)]
+    assert tuple_of_inputs(inputs) == tuple(inputs)
+    assert isinstance(tuple_of_inputs(["a", "b"]), list)
 
 
 class Numbers:
@@ -70,3 +79,9 @@ def test_the_last_states_are_known():
     resumed = Passes(later, None)
     resumed.set_state((898, {"place": 898}))
     assert (resumed.batch(0, 899), later.read) == ([899], 2)
+
+
+def test_each_batch_of_a_generator_has_its_own_random_numbers():
+    data = source_of(iter([0, 0, 0]), seed=5)
+    mapped = data.map(lambda batch, generator: generator.random())
+    assert len(set(mapped.iterator)) == 3

@@ -8,7 +8,7 @@ import pytest
 
 from keras_diet import analysis
 from keras_diet.models import DietBertBackbone
-from keras_diet.models.diet_bert.from_bert.scores import head_orders
+from keras_diet.models.diet_bert.from_bert.scores import head_orders, low_rank_factors
 from tests.helpers import assert_close, gradients, once, random_loss, to_numpy
 from tests.models.tiny import SIZES, VOCABULARY, random_inputs, randomize_weights, tiny_backbone
 
@@ -248,6 +248,7 @@ def test_arguments_reach_the_backbone(bert):
     half = keras_hub.models.BertBackbone(**SIZES, dropout=0.3, dtype="bfloat16")
     backbone = DietBertBackbone.from_bert(half)
     assert (backbone.dropout, backbone.dtype_policy.name) == (0.3, "bfloat16")
+    assert DietBertBackbone.from_bert(half, dropout=0.0).dropout == 0
     assert DietBertBackbone.from_bert(half, dtype="float32").dtype_policy.name == "float32"
 
 
@@ -268,3 +269,15 @@ def test_fewer_positions(rng, bert):
     inputs = random_inputs(rng, length=7)
     assert_close(backbone(inputs)["sequence_output"], bert(inputs)["sequence_output"])
     assert DietBertBackbone.from_bert(bert, max_sequence_length=1).max_sequence_length == 1
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("scale", [1e-8, 1.0, 1e4])
+def test_columns_without_scores_keep_a_gradient_at_any_scale(rng, scale):
+    """Rounding makes singular values of zero about 1e-7 of the largest."""
+    left, right = rng.normal(size=(2, HEADS, 7, 2))
+    scores = (left @ np.swapaxes(right, 1, 2)).astype("float32") * np.float32(scale)
+    query, key = low_rank_factors(scores, 5, rng)
+    assert_close(np.einsum("ihr,jhr->hij", query, key) / scale, scores / scale, 1e-4)
+    assert not key[..., 2:].any()
+    assert np.all(query[..., 2:])

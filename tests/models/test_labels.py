@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_diet.models import DietBertTextClassifier
-from keras_diet.models.hub.classes import numbers_of
+from keras_diet.models.hub.classes import checked_weights, numbers_of
 from keras_diet.training import ExactResume
 from tests.helpers import to_numpy
 from tests.models.hub.toy import ToyBackbone, ToyTask, toy_inputs, toy_labels
@@ -339,6 +339,15 @@ def test_one_output_has_weights_of_two_classes():
     by_class = model.fit(TEXTS, labels, class_weight={0: 0.5, 1: 3.0}, verbose=0).history
     by_row = model.fit(TEXTS, labels, sample_weight=weights, verbose=0).history
     assert by_class["loss"] == pytest.approx(by_row["loss"])
+
+
+@pytest.mark.parametrize("shape", [(5,), (5, 1)])
+def test_a_column_of_weights_has_one_axis(shape):
+    """As labels: a compiled step of TensorFlow takes weights of one rank."""
+    weights = np.array([0.5, 2.0, 0.0, 1.0, 3.0], "float32")
+    found = checked_weights(weights.reshape(shape), (None, 3))
+    assert found.shape == (5,)
+    np.testing.assert_array_equal(found, weights)
 
 
 EACH = "with one class each"

@@ -115,6 +115,16 @@ def test_training_changes_one_of_the_two(rng, trains_copy):
         assert_close(cache_positions(model)(inputs), model(inputs), 1e-6)
 
 
+@any_backend
+def test_cached_scores_are_no_features(rng):
+    encoder = small_encoder(attention_implementation="features")
+    x = rng.normal(size=(BATCH, LENGTH, HIDDEN)).astype("float32")
+    output = encoder(x)
+    cached = cache_positions(encoder)
+    assert cached.attention_implementation == "auto"
+    assert_close(cached(x), output)
+
+
 # === What cannot be cached ===
 
 
