@@ -355,6 +355,19 @@ def test_an_old_index_of_files_is_not_read(tmp_path):
 
 
 @any_backend
+def test_an_index_cannot_remove_files_of_other_folders(tmp_path):
+    folder, other = tmp_path / "model", tmp_path / "other.safetensors"
+    make("bert").save_pretrained(folder)
+    backbone = DietBertBackbone.from_hugging_face(folder)
+    other.write_text("kept")
+    index = {"weight_map": {"weight": "../other.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    backbone.export_to_hugging_face(folder)
+    assert other.read_text() == "kept"
+    assert not (folder / "model.safetensors.index.json").exists()
+
+
+@any_backend
 @pytest.mark.parametrize(
     ("model_type", "name"),
     [

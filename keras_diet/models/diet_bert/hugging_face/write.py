@@ -185,9 +185,10 @@ def _write_sentence_transformer(embedder: keras.Model, folder: Path) -> None:
 
 
 def _remove(folder: str | os.PathLike[str], *names: str) -> None:
-    """Remove files of an older model."""
+    """Remove files of an older model. A file in another folder, which an index may name, stays."""
     for name in names:
-        (Path(folder) / name).unlink(missing_ok=True)
+        if Path(name).name == name:
+            (Path(folder) / name).unlink(missing_ok=True)
 
 
 def _write_tokenizer(tokenizer: FastTokenizer, folder: Path, task: keras.Model) -> None:
