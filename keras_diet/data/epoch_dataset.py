@@ -185,6 +185,6 @@ def warn_of_workers(data: keras.utils.PyDataset) -> None:
             "`on_epoch_begin` (keras issues 20394 and 23283). Received: "
             f"workers={data.workers}, use_multiprocessing={data.use_multiprocessing}. "
             "`EpochDataset` and data with texts are read in one thread. Pass `workers=1`, or a "
-            "`DataLoader` of PyTorch, which has workers of its own.",
+            "`DataLoader` of PyTorch, which has its own workers.",
             stacklevel=3,
         )

@@ -120,7 +120,7 @@ class ModelFiles(Model):
                 print(f"Saved artifact at '{filepath}'.")
             return
         if backend == "jax":
-            # Keras would give each input a length of its own.
+            # Keras would give each input its own length.
             shapes = {name: f"({', '.join(map(str, each))})" for name, each in axes.items()}
             kwargs.setdefault("jax2tf_kwargs", {"polymorphic_shapes": [shapes]})
         elif format == "torch":

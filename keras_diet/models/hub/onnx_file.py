@@ -68,7 +68,7 @@ def write_onnx(
         )
     if done.returncode:
         raise RuntimeError(
-            "PyTorch, which writes ONNX files, cannot load or export this model. A class of yours "
+            "PyTorch, which writes ONNX files, cannot load or export this model. Your own class "
             "must stand in a module that can be imported. The error of PyTorch's process:\n"
             + done.stderr[-3000:]
         )
