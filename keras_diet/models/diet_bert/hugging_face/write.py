@@ -49,8 +49,9 @@ def write_hugging_face(
 
     The folder gets `config.json` and `model.safetensors`, in float32. A task is written with its
     head, e.g. as a `BertForSequenceClassification`, with the names of its classes, and with its
-    tokenizer in `tokenizer.json`. A text embedder becomes a folder of sentence-transformers. Files
-    of an older model in the folder are removed if they would be read instead.
+    tokenizer in `tokenizer.json`. A text embedder becomes a folder of sentence-transformers, and a
+    reranker one of its `CrossEncoder`. Files of an older model in the folder are removed if they
+    would be read instead.
 
     Args:
         folder: The folder. It is made if it does not exist.
@@ -121,7 +122,8 @@ def write_hugging_face(
                     f"`{name}` must be {value!r} in the head of a {config['architectures'][0]!r}. "
                     f"Received: {name}={getattr(model, name)!r}"
                 )
-        if isinstance(model, ClassifierTask) and model.output_kind != "logits":
+        has_activation = isinstance(model, ClassifierTask) and model.output_kind != "logits"
+        if has_activation and "activation" not in described:
             activation = keras.activations.serialize(model.activation)
             raise ValueError(
                 f"`activation` must be `None` in the head of a {config['architectures'][0]!r}, "
