@@ -16,6 +16,8 @@ from keras_diet.layers.position.position_bias import has_features, has_rows, is_
 
 IMPLEMENTATIONS = ("auto", "full", "features", "blockwise")
 
+# Programs whose kernels read small tensors, and never have a row of scores in memory.
+INDEXED = ("flex", "pallas")
 # Number of queries whose scores exist at a time in blocks.
 BLOCK_SIZE = 256
 # Shortest sequence for which "auto" avoids full scores: in general, and with a kernel that takes
@@ -36,10 +38,11 @@ class AttentionPlan:
     """How attention is computed.
 
     Attributes:
-        program: `"scores"` (plain products and softmax) or `"kernel"` (the fused kernel of the
-            backend).
-        bias: The form of a bias layer: the `"tensor"` of its scores, its `"low_rank"` features, or
-            the `"rows"` of each block.
+        program: `"scores"` (plain products and softmax), `"kernel"` (the fused kernel of the
+            backend), or one of `INDEXED`, kernels that read the terms by indices: `"flex"`
+            (FlexAttention on PyTorch) and `"pallas"` (JAX).
+        bias: The form of a bias layer: the `"tensor"` of its scores, its `"low_rank"` features, the
+            `"rows"` of each block, or one score for each of the `"distances"`.
         columns: bool. Whether features and padding become columns of the queries and keys.
             Otherwise they are added to the bias.
         masks_padding: bool. Whether padding is a mask, so that it is not in the scores.
@@ -66,6 +69,11 @@ class AttentionPlan:
     alignment: int = ALIGNMENT
     batch_first: bool = False
     flash_attention: bool | None = None
+
+    @property
+    def reads_indices(self) -> bool:
+        """Whether the program reads bias and masks as functions of indices."""
+        return self.program in INDEXED
 
 
 def make_plan(
