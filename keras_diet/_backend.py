@@ -229,6 +229,13 @@ def records_gradients():
     return torch.is_grad_enabled()
 
 
+def exports():
+    """Whether PyTorch records a program for another place."""
+    import torch
+
+    return torch.compiler.is_exporting() or torch.jit.is_tracing()
+
+
 def is_float16(dtype):
     """Whether a dtype is float16, whatever object it is."""
     return keras.backend.standardize_dtype(dtype) == "float16"

@@ -18,28 +18,25 @@ from typing import Any, TypeAlias
 from keras import ops
 
 from keras_diet import _backend
-from keras_diet.layers.attention.prepared_terms import PreparedTerms
+from keras_diet.layers.attention.score_terms import ScoreTerms
 from keras_diet.types import Integer, Tensor
 
 IndexFunction: TypeAlias = Callable[[Any, Any, Any, Any], Tensor]
 
 
-def score_of_indices(terms: PreparedTerms, query_length: Integer) -> IndexFunction | None:
-    """Return what the terms add to a score, or `None` if they add nothing.
+def score_of_indices(by_distance: Tensor, query_length: Integer) -> IndexFunction:
+    """Return what is added to a score.
 
     Args:
-        terms: Terms of a plan whose bias has the form `"distances"`.
+        by_distance: Tensor `(H, T + S - 1)`, as in `PreparedTerms`.
         query_length: int or scalar tensor, `T`.
     """
-    if terms.by_distance is None:
-        return None
     # Some compilers make a program for each number, but one program for all tensors.
     last = ops.convert_to_tensor(query_length - 1, dtype="int32")
-    by_distance = terms.by_distance
     return lambda b, h, i, j: _backend.read(by_distance, h, j - i + last)
 
 
-def mask_of_indices(terms: PreparedTerms) -> IndexFunction | None:
+def mask_of_indices(terms: ScoreTerms) -> IndexFunction | None:
     """Return whether a query attends to a key, or `None` if all attend to all."""
     masks: list[IndexFunction] = []
     start, window = terms.start_index, terms.sliding_window
@@ -59,4 +56,4 @@ def mask_of_indices(terms: PreparedTerms) -> IndexFunction | None:
         )
     if not masks:
         return None
-    return lambda *indices: functools.reduce(operator.and_, (mask(*indices) for mask in masks))
+    return lambda b, h, i, j: functools.reduce(operator.and_, [mask(b, h, i, j) for mask in masks])

@@ -198,10 +198,10 @@ def _is_functional(layer):
 def arguments_of_copy(attention_implementation: str) -> Config:
     """Return the arguments of a stack or backbone that differ in its copy.
 
-    Cached scores have no features, so `"features"` becomes `"auto"`.
+    Cached scores have no features, so `"features"` and `"indexed"` become `"auto"`.
     """
     changes: Config = {"cached_positions": True}
-    if attention_implementation == "features":
+    if attention_implementation in ("features", "indexed"):
         changes["attention_implementation"] = "auto"
     return changes
 

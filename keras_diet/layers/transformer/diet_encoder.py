@@ -86,7 +86,10 @@ class DietEncoder(DietStack):
             `"none"`, and no segments per head. Defaults to `None`, which means no projection.
         attention_implementation: `"full"` (all scores of a layer at once), `"features"` (low-rank
             positions as columns of queries and keys), `"blockwise"` (scores of 256 queries at a
-            time), or `"auto"` (by length and backend). Outputs are equal. Defaults to `"auto"`.
+            time), `"indexed"` (a kernel computes a bias by distance, windows and documents where it
+            needs them: FlexAttention on PyTorch, Pallas on JAX on one device; attention that it
+            cannot compute is as with `"auto"`), or `"auto"` (by length and backend). Outputs are
+            equal. Defaults to `"auto"`.
         encode_inputs: bool. Whether the encoder adds positions and segments to its inputs, if they
             belong there. Pass `False` if the model adds them before. Defaults to `True`.
         cached_positions: bool. Whether the encoder holds positional scores instead of position

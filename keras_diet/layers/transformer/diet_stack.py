@@ -257,7 +257,8 @@ class DietStack(TransformerLayer):
                 of_bias = lower_bias(of_windows[window].replace(bias=bias), inputs, key)
                 folded: dict[int | None, PreparedTerms] = {}
             if window not in folded:
-                with_bias = {"bias": of_bias.bias, "features": of_bias.features}
+                names = ("bias", "features", "by_distance")
+                with_bias = {name: getattr(of_bias, name) for name in names}
                 folded[window] = fold_masks(of_windows[window].replace(**with_bias), inputs, key)
             yield folded[window].replace(features=(*segments, *of_bias.features))
 

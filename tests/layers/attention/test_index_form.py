@@ -45,7 +45,7 @@ def scores_of_form(bias, lengths, start):
     """The scores of a form, `(1, H, T, S)`."""
     terms = prepared(*lengths, bias=bias, start_index=start)
     assert terms.bias is None, "The bias must be in one form only."
-    return score_of_indices(terms, lengths[0])(*indices(*lengths))
+    return score_of_indices(terms.by_distance, lengths[0])(*indices(*lengths))
 
 
 @pytest.mark.parametrize("name", BY_DISTANCE)
@@ -139,14 +139,12 @@ def test_features_are_columns_beside_it(rng):
     columns = lower_columns(*map(ops.convert_to_tensor, (query, key)), terms.replace(scale=scale))
     assert columns[0].shape[-1] == 4 + 3, "Padding is in the mask, not in a column."
     products = scale * ops.einsum("bihd,bjhd->bhij", *columns[:2])
-    found = products + score_of_indices(columns[2], length)(*indices(length, length))
+    found = products + score_of_indices(columns[2].by_distance, length)(*indices(length, length))
     expected = scale * np.einsum("bihd,bjhd->bhij", query, key)
     expected = expected + np.einsum("bihd,bjhd->bhij", *features) + expected_scores(bias, length)
     assert_close(found, expected)
 
 
 @pytest.mark.any_backend
-def test_without_terms_there_is_no_function():
-    terms = prepared(KEYS, KEYS)
-    assert score_of_indices(terms, KEYS) is None
-    assert mask_of_indices(terms) is None
+def test_without_masks_there_is_no_function():
+    assert mask_of_indices(prepared(KEYS, KEYS)) is None
