@@ -72,7 +72,7 @@ class DietEncoder(DietStack):
             Defaults to `"per-head"`.
         num_segments: int. Number of segments. Defaults to `2`.
         max_sequence_length: int. Number of positions, in tokens. Defaults to `512`.
-        dropout: float. Dropout rate of attention probabilities and of the outputs of sublayers.
+        dropout: float. Dropout rate of the outputs of sublayers, and of attention probabilities.
             Defaults to `0.0`.
         activation: Activation of the feed-forward networks. Defaults to `"gelu"`.
         layer_norm_epsilon: float. Defaults to `1e-12`, as in BERT.
@@ -109,10 +109,14 @@ class DietEncoder(DietStack):
             `gamma x / sqrt(mean(x^2) + epsilon)`. Defaults to `"layer_norm"`.
         normalize_inputs: bool. `False` leaves out the first normalization of the first block, with
             `normalize_first`, for inputs that are normalized already. Defaults to `True`.
+        attention_dropout: float or `None`. Dropout rate of the attention probabilities. With `0`
+            fused kernels compute attention in training too, which have no dropout. Defaults to
+            `None`, which means `dropout`.
         attention_windows: int, tuple or `None`. A token attends to tokens at smaller distances than
             its window. A tuple has a window or `None` for each layer, and repeats along the layers:
-            ModernBERT has `(None, 65, 65)`. A window is a mask and saves neither memory nor time.
-            Not with `projection_dim`. Defaults to `None`.
+            ModernBERT has `(None, 65, 65)`. A window is a mask and saves neither memory nor time,
+            but for `"indexed"`, which leaves out blocks. Not with `projection_dim`. Defaults to
+            `None`.
         attention_scale: float or `None`. Factor of the products of queries and keys, such as `1.0`
             for T5. Defaults to `None`: `1 / sqrt(d_h)`, or the factor of the encoding.
         max_wavelength: float, tuple or `None`. Base of the wavelengths with `"rotary"`. A tuple has

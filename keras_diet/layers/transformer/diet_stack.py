@@ -148,7 +148,8 @@ class DietStack(TransformerLayer):
         index: int,
     ) -> keras.layers.Layer:
         """Return an attention layer of block `index`, to whose scores bias layers are added."""
-        others = {"dropout": self.dropout, "name": name, **self.arguments_of_dense()}
+        others = {"dropout": self.dropout_of_probabilities, "name": name}
+        others |= self.arguments_of_dense()
         arguments = {**arguments, "max_wavelength": _of_layer(self.max_wavelength, index)}
         if self.attention_scale is not None:
             others["scale"] = self.attention_scale

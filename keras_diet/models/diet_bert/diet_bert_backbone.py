@@ -125,6 +125,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         use_bias: bool. Defaults to `True`.
         normalization: str. Also of the embeddings. Defaults to `"layer_norm"`.
         normalize_inputs: bool. Defaults to `True`.
+        attention_dropout: float or `None`. Defaults to `None`, which means `dropout`.
         **kwargs: Keyword arguments of `keras.layers.Layer`, for the encoder.
 
     Call arguments:
