@@ -9,8 +9,10 @@ A bias layer is any `keras.layers.Layer` that returns scores broadcastable to `(
   the position `start_index`. Layers that read only lengths have it.
 - `layer.distance_only` is true if the scores depend on the distance `i - j` alone. Then documents
   in one sequence need no scores of their own.
+- `layer.by_distance(query_length, key_length, start_index)` returns one score for each distance.
 
-`PositionBias` provides `rows` for all its subclasses.
+`PositionBias` provides `rows` for all its subclasses, and `by_distance` for those with
+`distance_only`.
 """
 
 import itertools
@@ -165,6 +167,18 @@ class PositionBias(keras.layers.Layer):
             validation.length_within(key_length, self.key_length, limit, "key")
         return query_length, key_length
 
+    def by_distance(
+        self, query_length: Integer, key_length: Integer, start_index: Integer
+    ) -> Tensor:
+        """Return one score for each distance, `(H, T + S - 1)`, if `distance_only`.
+
+        The score of query `i` and key `j` is in column `j - i + T - 1`, where `i` and `j` are
+        counted from 0. The last query and `T + S - 1` keys have all these distances.
+        """
+        num_distances = query_length + key_length - 1
+        scores = self.compute_scores(1, num_distances, start_index + query_length - 1)
+        return ops.broadcast_to(scores, (1, self.num_heads, 1, num_distances))[0, :, 0]
+
     def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
         """Return `None`: scores have no mask. Without it Keras warns of a masked input."""
 
@@ -201,6 +215,15 @@ def has_rows(bias: Any) -> bool:
 def is_distance_only(bias: Any) -> bool:
     """Whether the scores of a bias layer depend on the distance of query and key alone."""
     return getattr(bias, "distance_only", False)
+
+
+def has_scores_by_distance(bias: Any) -> bool:
+    """Whether a bias layer returns one score for each distance.
+
+    A subclass with a `call` of its own may return other scores.
+    """
+    is_position_bias = isinstance(bias, PositionBias) and type(bias).call is PositionBias.call
+    return is_position_bias and bias.distance_only
 
 
 def scores_of(

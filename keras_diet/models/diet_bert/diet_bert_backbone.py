@@ -92,9 +92,10 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         attention_implementation: `"full"` computes all scores of a layer at once and shares
             positional scores between layers. `"features"` adds positions of low rank, segments and
             padding as features of one dot-product attention, for fused kernels. `"blockwise"`
-            computes the scores of 256 queries at a time, in memory linear in the length. `"auto"`
-            chooses by length and backend. The outputs are the same. Scores that are asked for are
-            always computed in full. Defaults to `"auto"`.
+            computes the scores of 256 queries at a time, in memory linear in the length.
+            `"indexed"` is as in `keras_diet.layers.DietEncoder`. `"auto"` chooses by length and
+            backend. The outputs are the same. Scores that are asked for are always computed in
+            full. Defaults to `"auto"`.
         activation: Activation of the feed-forward networks, by name or as a function. Defaults to
             `"gelu_approximate"`, as in KerasHub's BERT. Hugging Face's BERT uses `"gelu"`.
         cached_positions: bool. Whether the model holds positional scores instead of position
@@ -125,6 +126,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         use_bias: bool. Defaults to `True`.
         normalization: str. Also of the embeddings. Defaults to `"layer_norm"`.
         normalize_inputs: bool. Defaults to `True`.
+        attention_dropout: float or `None`. Defaults to `None`, which means `dropout`.
         **kwargs: Keyword arguments of `keras.layers.Layer`, for the encoder.
 
     Call arguments:

@@ -43,7 +43,7 @@ from keras_diet.types import Config
 
 # Arguments of a backbone that do not change what it computes with given weights.
 _WITHOUT_EFFECT = {"name", "trainable", "dtype", "attention_implementation", "recompute", "dropout"}
-_WITHOUT_EFFECT |= {"activation_dropout", "frozen_layers", "encode_inputs"}
+_WITHOUT_EFFECT |= {"activation_dropout", "attention_dropout", "frozen_layers", "encode_inputs"}
 _WITHOUT_EFFECT |= {"kernel_initializer", "bias_initializer"}
 
 
