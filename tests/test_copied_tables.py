@@ -100,10 +100,10 @@ def packed():
     columns["`length_buckets`, texts sorted"] = "length_buckets, sorted"
     ((_, _, rows),) = tables_of(BENCHMARKS / "packed_texts.md")
     return {
-        (row["step"], column): numbers_of(row["texts/s"])
+        (f"{row['batch']}, {row['step']}", column): numbers_of(row["texts/s"])
         for row in rows
         for column, name in columns.items()
-        if (row["batch"], row["texts"]) == ("128", name)
+        if row["texts"] == name
     }
 
 
@@ -277,9 +277,9 @@ COPIES = {
         TRANSLATORS,
         {name.upper(): name for name in ("en-de", "de-en", "en-cs", "cs-en")},
     ),
-    ("reproduction/study", "0.002"): scales,
-    ("reproduction/study", "BERT's"): four_layers,
-    ("reproduction/study", "masks"): documents,
+    ("reproduction/initial_scores", "0.002"): scales,
+    ("reproduction/initial_scores", "BERT's"): four_layers,
+    ("reproduction/documents", "masks"): documents,
 }
 
 
