@@ -108,7 +108,7 @@ def test_pages_have_navigation(site):
 
 
 @pytest.mark.parametrize(
-    "name", ["diet", "costs", "lengths", "gpu", "searches", "healing", "paper_results"]
+    "name", ["diet", "costs", "lengths", "gpu", "searches", "healing", "paper_results", "lesson"]
 )
 def test_plots_show_the_files(tmp_path, monkeypatch, name):
     monkeypatch.syspath_prepend(str(ROOT / "docs"))

@@ -119,8 +119,8 @@ def add_model_options(add):
         "--initial-score-stddev",
         type=lambda word: word if word == "bert" else float(word),
         metavar="STDDEV",
-        help="standard deviation of the positional scores of DIET before training. bert means BERT's "
-        "initial values, and the head size as the default rank; default: 1",
+        help="standard deviation of the positional scores of DIET before training. bert means "
+        "BERT's initial values, and the head size as the default rank; default: 1",
     )
     add(
         "--sharing",
