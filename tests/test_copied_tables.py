@@ -311,10 +311,10 @@ COPIES = {
     ("guides/embeddings", "Pearson"): lambda: printed(
         PAPER / "README.md", EMBEDDED, {"Pearson": "pearson", "Spearman": "spearman"}
     ),
-    ("guides/embeddings", "our time of a step divided by theirs"): lambda: printed(
+    ("guides/embeddings", "our step time divided by the other"): lambda: printed(
         BENCHMARKS / "train_embedders.md",
         {"0": "0", "1": "1"},
-        {"before": "before", "our time of a step divided by theirs": "time of a step"}
+        {"before": "before", "our step time divided by the other": "time of a step"}
         | {name: f"after, {name}" for name in LIBRARIES},
     ),
     ("guides/translation", "CS-EN"): lambda: printed(
