@@ -210,6 +210,7 @@ def on_page_content(content: str, page: Any, **kwargs: Any) -> str:
         return f'href="{os.path.relpath(os.path.splitext(target)[0], folder)}.html{found[2]}'
 
     if page.file.src_uri.endswith(".ipynb"):
+        content = content.replace("REPOSITORY", kwargs["config"].repo_url)
         content = re.sub(r'href="([^":#]+\.(?:md|ipynb))([#"])', link, content)
         # Not in scripts and code.
         parts = re.split(r"(<(script|style|pre)\b.*?</\2>)", content, flags=re.S)

@@ -211,7 +211,7 @@ def test_positions_that_were_not_trained_are_replaced(arguments, method, longer)
     model = extend_positions(short, LENGTH, "repeat")
     for weight, old in zip(model.weights, short.weights, strict=True):
         if weight.shape != old.shape:
-            values, added = np.array(to_numpy(weight)), len(weight) - len(old)
+            values, added = np.array(to_numpy(weight)), weight.shape[0] - old.shape[0]
             if weight.name == "relative_embedding":
                 values[: added // 2] = values[-added // 2 :] = 9.0
             else:
