@@ -29,7 +29,7 @@ PAGES = [
 ]
 # The first code that a reader runs, and the page where each backend needs other code. The other
 # pages combine calls that have tests on every backend, so their code runs once.
-PAGES_FOR_EVERY_BACKEND = ("README.md", "docs/guides/deployment.md")
+PAGES_FOR_EVERY_BACKEND = ("README.md", "docs/guides/serve.md")
 # What a reader runs first, as the reader runs it. Examples of other pages train a step or two, and
 # take less time when their steps are not compiled.
 COMPILED_PAGES = ("README.md", "docs/notebooks/finetune_and_serve.ipynb")

@@ -117,6 +117,13 @@ def make_plan(
         implementation = _implementation(
             attention, terms, query_length, bias_layer, has_bias, num_columns, drops, platform
         )
+    elif (
+        implementation == "blockwise"
+        and query_length is None
+        and keras.backend.backend() != "tensorflow"
+    ):
+        # A program for any length cannot have a loop over blocks, except in TensorFlow.
+        implementation = "full"
     if by_position and bias_layer is not None and implementation == "full":
         # Gathered features are smaller than gathered scores.
         implementation = "features"

@@ -18,6 +18,7 @@ from keras_diet.layers.transformer.diet_encoder import DietEncoder
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
 from keras_diet.layers.transformer.transformer_block import NORMALIZATIONS
 from keras_diet.models.diet_bert.from_bert.convert import convert_bert
+from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD
 from keras_diet.models.diet_bert.hugging_face.read import read_backbone
 from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
 from keras_diet.models.hub.backbone import HubBackbone
@@ -165,6 +166,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
     from_bert = classmethod(convert_bert)
     from_hugging_face = classmethod(read_backbone)
     export_to_hugging_face = write_hugging_face
+    trained_head = NO_HEAD
     get_layout_map = staticmethod(transformer_layout_map)
     with_cached_positions = rebuild_with_cached_positions
     # The type that `from_hugging_face` has read, which `export_to_hugging_face` writes.

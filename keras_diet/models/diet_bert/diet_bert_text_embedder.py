@@ -233,9 +233,16 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
 
     def outputs_of(self, document_first_tokens: Tensor | None = None, **inputs: Tensor) -> Tensor:
         """Return the embedding of each sequence, or of each document."""
+        hidden_states = self.backbone(inputs)["sequence_output"]
+        return self.pool(hidden_states, document_first_tokens, **inputs)
+
+    def pool(
+        self, hidden_states: Tensor, document_first_tokens: Tensor | None = None, **inputs: Tensor
+    ) -> Tensor:
+        """Return the embedding of each sequence, or of each document, from its hidden states."""
         mask = inputs["padding_mask"]
         # Sums of many numbers, and their squares, would overflow in half precision.
-        hidden_states = ops.cast(self.backbone(inputs)["sequence_output"], "float32")
+        hidden_states = ops.cast(hidden_states, "float32")
         if document_first_tokens is None:
             embeddings = POOLING[self.pooling_mode](hidden_states, ops.expand_dims(mask, -1))
         else:
@@ -408,7 +415,7 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
     ) -> Tensor:
         """Return the embedding of each text, in the order of the texts.
 
-        Texts of about the same length share a batch, the longest ones first. With `length_buckets`
+        Texts of about as many tokens share a batch, the longest ones first. With `length_buckets`
         of the preprocessor, the batches of short texts are short.
 
         Args:
@@ -423,8 +430,9 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         texts = texts_of(text, "text")
         order = list(range(len(texts)))
         # Packed batches of texts of all lengths have about the same number of sequences.
-        if not self.host_preprocessor.packed:
-            order.sort(key=lambda i: len(texts[i]), reverse=True)
+        if not self.host_preprocessor.packed and len(texts) > 1:
+            sizes = list(map(len, self.host_preprocessor.tokenizer.tokenize(texts)))
+            order.sort(key=sizes.__getitem__, reverse=True)
         found = self.predict([texts[i] for i in order], batch_size, verbose, callbacks=callbacks)
         return found[np.argsort(order)]
 
