@@ -118,8 +118,9 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         attention_scale: float or `None`. Defaults to `None`.
         max_wavelength: float, tuple or `None`. Defaults to `None`.
         initial_score_stddev: float or `None`. Defaults to `None`.
-        layer_norm_epsilon: float. Also of the embeddings. Defaults to `1e-12`.
-        bias_initializer: Defaults to `"zeros"`.
+        layer_norm_epsilon: float. Epsilon of each layer normalization, also of the embeddings.
+            Defaults to `1e-12`.
+        bias_initializer: Initializer of the biases of the encoder. Defaults to `"zeros"`.
         normalize_first: bool. Defaults to `False`.
         activation_dropout: float. Defaults to `0.0`.
         gated: bool. Defaults to `False`.
