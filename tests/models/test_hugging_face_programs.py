@@ -241,32 +241,50 @@ def test_clients_compute_the_same_vectors(embedder_folder, client):
     assert_close(np.array(found), expected[:number], 1e-5)
 
 
-@any_backend
-@pytest.mark.parametrize("client", ["use_onnx_runtime.py", "use_transformers_js.cjs"])
-def test_clients_find_the_same_labels(tmp_path, client):
+@pytest.fixture(scope="module")
+def classifier_folder(tmp_path_factory):
+    """The folder of a classifier, texts, and their classes."""
+    folder = tmp_path_factory.mktemp("folders") / "classifier"
     classifier = DietBertTextClassifier(
         randomize_weights(tiny_backbone()),
         preprocessor=tiny_preprocessor("classifier"),
         class_names=["bad", "fine", "good"],
     )
-    classifier.export_to_hugging_face(tmp_path / "classifier", onnx=True)
-    expected = [row[0]["label"] for row in classifier.classify(TEXTS)]
-    assert len(set(expected)) > 1
-    assert answer_of(client, "classify", str(tmp_path / "classifier"), TEXTS) == expected
+    classifier.export_to_hugging_face(folder, onnx=True)
+    return folder, TEXTS, [row[0]["label"] for row in classifier.classify(TEXTS)]
 
 
-@any_backend
-@pytest.mark.parametrize("client", ["use_onnx_runtime.py", "use_transformers_js.cjs"])
-def test_clients_find_the_same_spans(tmp_path, client):
+@pytest.fixture(scope="module")
+def answerer_folder(tmp_path_factory):
+    """The folder of a question answerer, pairs of texts, and their answers."""
+    folder = tmp_path_factory.mktemp("folders") / "answerer"
     tokenizer = DietBertTokenizer(VOCABULARY)
     answerer = DietBertQuestionAnswerer(
         randomize_weights(tiny_backbone()),
         DietBertQuestionAnswererPreprocessor(tokenizer, sequence_length=13, doc_stride=2),
     )
+    answerer.export_to_hugging_face(folder, onnx=True)
     pairs = [("red cat", "the slow red cat sleeping on"), ("dog", "dogs and a bird sing in")]
-    answerer.export_to_hugging_face(tmp_path / "answerer", onnx=True)
-    expected = [row["text"] for row in answerer.answer(*map(list, zip(*pairs, strict=True)))]
-    assert answer_of(client, "answer", str(tmp_path / "answerer"), pairs) == expected
+    found = answerer.answer(*map(list, zip(*pairs, strict=True)))
+    return folder, pairs, [row["text"] for row in found]
+
+
+two_clients = pytest.mark.parametrize("client", ["use_onnx_runtime.py", "use_transformers_js.cjs"])
+
+
+@any_backend
+@two_clients
+def test_clients_find_the_same_labels(classifier_folder, client):
+    folder, texts, expected = classifier_folder
+    assert len(set(expected)) > 1
+    assert answer_of(client, "classify", str(folder), texts) == expected
+
+
+@any_backend
+@two_clients
+def test_clients_find_the_same_spans(answerer_folder, client):
+    folder, pairs, expected = answerer_folder
+    assert answer_of(client, "answer", str(folder), pairs) == expected
 
 
 @any_backend
