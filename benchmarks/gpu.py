@@ -318,8 +318,8 @@ INTRODUCTION = """\
 - *Gradients*: the largest difference from scores in float32, relative to the largest gradient. One
   rounding to bfloat16 is up to 0.004.
 - *Milliseconds* is the median of the rounds.
-- *Ratio* is the median of the ratios in each round, to attention without a bias or to BERT with
-  positions at the input, with quartiles.
+- *Ratio* is the median of the ratios in each round, with quartiles: of a layer to attention
+  without a bias, of a training step to BERT with positions at the input.
 - *MiB* is the memory that a step adds.
 """
 

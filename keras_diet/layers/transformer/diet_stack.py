@@ -148,7 +148,8 @@ class DietStack(TransformerLayer):
         index: int,
     ) -> keras.layers.Layer:
         """Return an attention layer of block `index`, to whose scores bias layers are added."""
-        others = {"dropout": self.dropout, "name": name, **self.arguments_of_dense()}
+        others = {"dropout": self.dropout_of_probabilities, "name": name}
+        others |= self.arguments_of_dense()
         arguments = {**arguments, "max_wavelength": _of_layer(self.max_wavelength, index)}
         if self.attention_scale is not None:
             others["scale"] = self.attention_scale
@@ -257,7 +258,8 @@ class DietStack(TransformerLayer):
                 of_bias = lower_bias(of_windows[window].replace(bias=bias), inputs, key)
                 folded: dict[int | None, PreparedTerms] = {}
             if window not in folded:
-                with_bias = {"bias": of_bias.bias, "features": of_bias.features}
+                names = ("bias", "features", "by_distance")
+                with_bias = {name: getattr(of_bias, name) for name in names}
                 folded[window] = fold_masks(of_windows[window].replace(**with_bias), inputs, key)
             yield folded[window].replace(features=(*segments, *of_bias.features))
 

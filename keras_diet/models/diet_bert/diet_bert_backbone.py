@@ -92,9 +92,10 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         attention_implementation: `"full"` computes all scores of a layer at once and shares
             positional scores between layers. `"features"` adds positions of low rank, segments and
             padding as features of one dot-product attention, for fused kernels. `"blockwise"`
-            computes the scores of 256 queries at a time, in memory linear in the length. `"auto"`
-            chooses by length and backend. The outputs are the same. Scores that are asked for are
-            always computed in full. Defaults to `"auto"`.
+            computes the scores of 256 queries at a time, in memory linear in the length.
+            `"indexed"` is as in `keras_diet.layers.DietEncoder`. `"auto"` chooses by length and
+            backend. The outputs are the same. Scores that are asked for are always computed in
+            full. Defaults to `"auto"`.
         activation: Activation of the feed-forward networks, by name or as a function. Defaults to
             `"gelu_approximate"`, as in KerasHub's BERT. Hugging Face's BERT uses `"gelu"`.
         cached_positions: bool. Whether the model holds positional scores instead of position
@@ -117,14 +118,16 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         attention_scale: float or `None`. Defaults to `None`.
         max_wavelength: float, tuple or `None`. Defaults to `None`.
         initial_score_stddev: float or `None`. Defaults to `None`.
-        layer_norm_epsilon: float. Also of the embeddings. Defaults to `1e-12`.
-        bias_initializer: Defaults to `"zeros"`.
+        layer_norm_epsilon: float. Epsilon of each layer normalization, also of the embeddings.
+            Defaults to `1e-12`.
+        bias_initializer: Initializer of the biases of the encoder. Defaults to `"zeros"`.
         normalize_first: bool. Defaults to `False`.
         activation_dropout: float. Defaults to `0.0`.
         gated: bool. Defaults to `False`.
         use_bias: bool. Defaults to `True`.
         normalization: str. Also of the embeddings. Defaults to `"layer_norm"`.
         normalize_inputs: bool. Defaults to `True`.
+        attention_dropout: float or `None`. Defaults to `None`, which means `dropout`.
         **kwargs: Keyword arguments of `keras.layers.Layer`, for the encoder.
 
     Call arguments:

@@ -35,6 +35,18 @@ class ModelFiles(Model):
         Args:
             preset_dir: The folder. A preset in it is replaced.
             max_shard_size: Largest size of a weights file in GB. Defaults to `10`.
+
+        Raises:
+            OSError: If the folder cannot be written. It then still has the old preset.
+
+        Example:
+
+        ```python
+        classifier = keras_diet.models.DietBertTextClassifier.from_preset(
+            "diet_bert_tiny_en", num_classes=2
+        )
+        classifier.save_to_preset("critic")
+        ```
         """
         with whole_preset(preset_dir) as folder:
             super().save_to_preset(folder, max_shard_size=max_shard_size)
@@ -54,6 +66,23 @@ class ModelFiles(Model):
             **kwargs: Arguments of the constructor to change. `dtype` defaults to the saved policy
                 if that is mixed, and to Keras's global policy otherwise. Quantized layers stay
                 quantized. `trainable` holds for all layers.
+
+        Returns:
+            A model of this class. The class of the preset may be another task with the same
+            backbone. Then the head is new.
+
+        Raises:
+            ValueError: If the preset is unknown, if its backbone does not fit the class, or if a
+                classifier gets neither `num_classes` nor `class_names` and the preset has no head.
+
+        Example:
+
+        ```python
+        masked_lm = keras_diet.models.DietBertMaskedLM.from_preset("diet_bert_tiny_en")
+        classifier = keras_diet.models.DietBertTextClassifier.from_preset(
+            "diet_bert_tiny_en", class_names=["bad", "good"], dtype="mixed_bfloat16"
+        )
+        ```
         """
         finish_replacing(preset)
         model = super().from_preset(os.fspath(preset), load_weights=load_weights, **kwargs)
@@ -101,6 +130,15 @@ class ModelFiles(Model):
                 if inputs have different batch sizes or lengths; or if LiteRT on PyTorch gets open
                 sizes, which its converter cannot write.
             ImportError: If a package that writes the format is missing.
+
+        Example:
+
+        ```python
+        classifier = keras_diet.models.DietBertTextClassifier.from_preset(
+            "diet_bert_tiny_en", num_classes=2
+        )
+        classifier.export("classifier", verbose=False)  # a SavedModel, or `classifier.pt2`
+        ```
         """
         backend, filepath = keras.config.backend(), os.fspath(filepath)
         if format is None:

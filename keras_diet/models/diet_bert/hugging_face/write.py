@@ -43,7 +43,7 @@ from keras_diet.types import Config
 
 # Arguments of a backbone that do not change what it computes with given weights.
 _WITHOUT_EFFECT = {"name", "trainable", "dtype", "attention_implementation", "recompute", "dropout"}
-_WITHOUT_EFFECT |= {"activation_dropout", "frozen_layers", "encode_inputs"}
+_WITHOUT_EFFECT |= {"activation_dropout", "attention_dropout", "frozen_layers", "encode_inputs"}
 _WITHOUT_EFFECT |= {"kernel_initializer", "bias_initializer"}
 
 
@@ -58,8 +58,8 @@ def write_hugging_face(
     The folder gets `config.json` and `model.safetensors`, in float32, for `transformers`. A task is
     written with its head, e.g. as a `BertForSequenceClassification`, with the names of its classes,
     and with its tokenizer in `tokenizer.json`. A text embedder becomes a folder of
-    sentence-transformers. With `onnx`, the program is in the folder too, for ONNX Runtime and
-    browsers, with any batch size and length.
+    sentence-transformers, and a reranker one of its `CrossEncoder`. With `onnx`, the program is in
+    the folder too, for ONNX Runtime and browsers, with any batch size and length.
 
     All files appear or none. A model that was in the folder is replaced.
 
@@ -72,7 +72,7 @@ def write_hugging_face(
     | embedder | `last_hidden_state`, and `sentence_embedding` of shape `(B, hidden_dim)` |
     | question answerer | `start_logits`, `end_logits` |
     | masked language model | `logits` of all tokens |
-    | classifier | `logits` |
+    | classifier, reranker | `logits` |
 
     Args:
         folder: The folder. It is made if it does not exist.
@@ -200,7 +200,8 @@ def _config_and_weights(model, model_type):
                     f"`{name}` must be {value!r} in the head of a {config['architectures'][0]!r}. "
                     f"Received: {name}={getattr(model, name)!r}"
                 )
-        _check_activation(model, f"the head of a {config['architectures'][0]!r}")
+        if "activation" not in described:
+            _check_activation(model, f"the head of a {config['architectures'][0]!r}")
     tokenizer = getattr(getattr(model, "preprocessor", None), "tokenizer", None)
     if tokenizer is not None:
         first, padding = backbone.first_position, tokenizer.pad_token_id
