@@ -21,6 +21,7 @@ from keras_diet.models import (
     DietBertTokenizer,
 )
 from tests.helpers import assert_close, once
+from tests.models.multilingual import multilingual_tokenizer
 from tests.models.question_answering import tiny_question_answerer
 from tests.models.tasks import tiny_preprocessor, tiny_task
 from tests.models.tiny import (
@@ -139,10 +140,12 @@ def test_files_of_folders(tmp_path):
     at_input = {"position_encoding": "input", "segment_encoding": "input", "activation": "gelu"}
     tiny_task("embedder", **at_input).export_to_hugging_face(tmp_path, "bert", onnx="int8")
     programs = {"onnx/model.onnx", "onnx/model_quantized.onnx"}
-    normalize = {"config.json", *SENTENCES, *TOKENIZER}
-    assert files(tmp_path) == {"model.safetensors", *programs, *normalize}
+    others = {"config.json", *SENTENCES, *TOKENIZER}
+    assert files(tmp_path) == {"model.safetensors", *programs, *others}
+    # Another program of the old model.
+    (tmp_path / "onnx/model_fp16.onnx").touch()
     tiny_task("embedder").export_to_hugging_face(tmp_path, onnx=True)
-    assert files(tmp_path) == {"onnx/model.onnx", *normalize}
+    assert files(tmp_path) == {"onnx/model.onnx", *others}
     tiny_task("classifier", **at_input).export_to_hugging_face(tmp_path, "bert")
     assert not files(tmp_path) & {"modules.json", "onnx/model.onnx"}
 
@@ -157,7 +160,15 @@ def quantized():
     return task
 
 
+def with_sentence_pieces():
+    tokenizer = multilingual_tokenizer()
+    backbone = tiny_backbone(vocabulary_size=tokenizer.vocabulary_size(), num_layers=1)
+    preprocessor = DietBertTextEmbedderPreprocessor(tokenizer, sequence_length=9)
+    return DietBertTextEmbedder(backbone, preprocessor)
+
+
 REFUSED = [
+    (with_sentence_pieces, True, "`tokenizers` package. Received: DietBertSentencePieceTokenizer"),
     (classifier_with_activation, True, "`activation` must be `None` in an ONNX file"),
     (quantized, True, "without LoRA and quantization"),
     (lambda: tiny_task("classifier"), "int4", "`onnx` must be one of False, True, 'int8'"),
