@@ -28,11 +28,7 @@ from keras_diet.models.diet_bert.hugging_face.heads import (
     SENTENCE_FILES,
     SENTENCE_TRANSFORMER,
 )
-from keras_diet.models.diet_bert.hugging_face.programs import (
-    PROGRAM,
-    QUANTIZED_PROGRAM,
-    write_programs,
-)
+from keras_diet.models.diet_bert.hugging_face.programs import write_programs
 from keras_diet.models.diet_bert.hugging_face.weights import parts_by_name
 from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.presets import whole_preset
@@ -260,7 +256,8 @@ def _remove_other_model(folder: Path, is_task: bool, has_tokenizer: bool) -> Non
 
     A file in another folder, which an index may name, stays.
     """
-    names = {WEIGHTS, INDEX, SENTENCE_TRANSFORMER, PROGRAM, QUANTIZED_PROGRAM}
+    names = {WEIGHTS, INDEX, SENTENCE_TRANSFORMER}
+    names |= {f"onnx/{path.name}" for path in folder.glob("onnx/*.onnx*")}
     names |= {name for name in names_of_shards(folder) if Path(name).name == name}
     if is_task:
         # It describes an embedder.
