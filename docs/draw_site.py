@@ -34,6 +34,7 @@ GPU_ROWS = {
     "diet_abs": ('DIET-ABS, "auto"', {"color": "#1f5fa8", "marker": "o"}),
     "diet_abs_features": ('DIET-ABS, "features"', {"color": "#1f5fa8", "linestyle": "--"}),
     "diet_rel": ("DIET-REL", {"color": "#c4561b", "marker": "s"}),
+    "t5": ("T5", {"color": "#3c8d4f", "marker": "^"}),
     "hugging_face_t5": ("T5 in transformers", {"color": "black", "linestyle": ":"}),
 }
 
@@ -177,7 +178,7 @@ def draw_gpu() -> None:
             axis.set_xticks(lengths, map(str, lengths))
             axis.set_xticks([], minor=True)
         time.set_title(BACKENDS[backend])
-        time.set_yticks([1, 2, 5, 10, 20, 40], [1, 2, 5, 10, 20, 40])
+        time.set_yticks([1, 2, 5, 10, 40, 100, 400], [1, 2, 5, 10, 40, 100, 400])
         memory.set_xlabel("tokens")
     save_time_and_memory(figure, axes, "gpu", "time / time without a bias")
 
