@@ -368,7 +368,8 @@ INTRODUCTION = """\
 - *Gradients*: the largest difference from scores in float32, relative to the largest gradient. One
   rounding to bfloat16 is up to 0.004.
 - *Milliseconds* is the median of the rounds.
-- *Ratio* is the time relative to the first row, with quartiles.
+- *Ratio* is the time relative to attention without a bias or to the first row, and of a training
+  step to BERT with positions at the input, with quartiles.
 - *MiB* is the memory that a step adds.
 """
 

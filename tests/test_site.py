@@ -108,7 +108,7 @@ def test_pages_have_navigation(site):
 
 
 @pytest.mark.parametrize(
-    "name", ["diet", "costs", "lengths", "gpu", "searches", "healing", "paper_results"]
+    "name", ["diet", "costs", "lengths", "gpu", "searches", "healing", "paper_results", "lesson"]
 )
 def test_plots_show_the_files(tmp_path, monkeypatch, name):
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
@@ -118,6 +118,19 @@ def test_plots_show_the_files(tmp_path, monkeypatch, name):
     getattr(draw_site, f"draw_{name}")()
     picture = f"{name}.svg"
     assert (tmp_path / picture).read_text() == (ROOT / "docs/pictures" / picture).read_text()
+
+
+def test_pages_say_where_the_library_is(site):
+    """The package is on no index. Its address stands in mkdocs.yml only."""
+    address = re.search(r"repo_url: (\S+)", (ROOT / "mkdocs.yml").read_text("utf-8"))[1]
+    pages = {path: path.read_text("utf-8") for path in site.rglob("*.html")}
+    assert not [path for path, text in pages.items() if "REPOSITORY" in text]
+    texts = {path: re.sub(r"<[^>]+>", "", text) for path, text in pages.items()}
+    installing = [path for path, text in texts.items() if "git clone" in text or "git+" in text]
+    assert len(installing) > 7
+    assert not [path for path in installing if address not in texts[path]]
+    commands = re.findall(r"pip install[^\n]*keras-diet[^\n]*", "\n".join(texts.values()))
+    assert not [command for command in commands if f"git+{address}" not in command]
 
 
 def test_links_lead_to_pages(site):

@@ -137,6 +137,13 @@ def make_plan(
         implementation = _implementation(
             attention, terms, query_length, bias_layer, has_bias, num_columns, drops, platform
         )
+    elif (
+        implementation == "blockwise"
+        and query_length is None
+        and keras.backend.backend() != "tensorflow"
+    ):
+        # A program for any length cannot have a loop over blocks, except in TensorFlow.
+        implementation = "full"
     needs_scores = returns_scores or reads_scores or drops
     if implementation == "indexed":
         form = "distances" if has_scores_by_distance(bias_layer) else "low_rank"

@@ -142,7 +142,35 @@ class PositionBias(keras.layers.Layer):
         self.built = True
 
     def compute_scores(self, query_length: int, key_length: int, start_index: Integer) -> Tensor:
-        """Return scores `(1, H or 1, T, S)` of queries from `start_index` and keys from 0."""
+        """Return the scores of a range of queries and of all keys. Each subclass has this method.
+
+            scores[0, h, t, s] = B_ij,    i = start_index + t,    j = s
+
+        `call` checks the lengths before, and repeats the scores for all heads if they share them.
+        Use operations of `keras.ops`. The lengths are integers where they are known, and scalar
+        tensors in a graph for any length, so do not write Python loops over them.
+
+        Args:
+            query_length: int or scalar tensor. Number of queries `T`.
+            key_length: int or scalar tensor. Number of keys `S`. The first is at position 0.
+            start_index: int or scalar tensor. Position of the first query. It is 0, unless a
+                decoder generates a token at a time, or attention is computed in blocks of queries.
+
+        Returns:
+            Tensor of shape `(1, num_score_heads, query_length, key_length)`, where
+            `num_score_heads` is 1 with `share_heads`, and `num_heads` otherwise. Larger scores make
+            a query attend more to a key. They are added to the scaled products of queries and keys.
+
+        Example:
+
+        ```python
+        bias = keras_diet.layers.AlibiPositionBias(num_heads=2)
+        bias.build()
+        block = bias.compute_scores(query_length=3, key_length=8, start_index=5)
+        whole = bias.compute_scores(query_length=8, key_length=8, start_index=0)
+        assert keras.ops.max(keras.ops.abs(block - whole[:, :, 5:])) == 0
+        ```
+        """
         raise NotImplementedError
 
     def call(self, query: Tensor, key: Tensor | None = None, start_index: Integer = 0) -> Tensor:

@@ -37,9 +37,10 @@ class BiasedTransformerEncoder(TransformerBlock):
         dropout: float. Dropout rate of the outputs of both sublayers. Also the rate of the
             attention probabilities, unless `self_attention` is given. Defaults to `0.0`.
         activation: Activation of the feed-forward network. Defaults to `"gelu"`.
-        layer_norm_epsilon: float. Defaults to `1e-12`, as in BERT.
-        kernel_initializer: Defaults to `"glorot_uniform"`.
-        bias_initializer: Defaults to `"zeros"`.
+        layer_norm_epsilon: float. Epsilon of each layer normalization. Defaults to `1e-12`, as in
+            BERT.
+        kernel_initializer: Initializer of the kernels. Defaults to `"glorot_uniform"`.
+        bias_initializer: Initializer of the biases. Defaults to `"zeros"`.
         normalize_first: bool. Pre-norm instead of post-norm. Defaults to `False`.
         self_attention: Layer or `None`. A custom attention layer, such as a
             `RelativeMultiHeadAttention`. The block calls it as `BiasedMultiHeadAttention`, and

@@ -75,9 +75,11 @@ class DietEncoder(DietStack):
         dropout: float. Dropout rate of the outputs of sublayers, and of attention probabilities.
             Defaults to `0.0`.
         activation: Activation of the feed-forward networks. Defaults to `"gelu"`.
-        layer_norm_epsilon: float. Defaults to `1e-12`, as in BERT.
-        kernel_initializer: Defaults to `"glorot_uniform"`.
-        bias_initializer: Defaults to `"zeros"`.
+        layer_norm_epsilon: float. Number that each layer normalization adds to the variance, so
+            that it never divides by zero. Defaults to `1e-12`, as in BERT.
+        kernel_initializer: Initializer of the kernels of dense layers and of attention. Defaults to
+            `"glorot_uniform"`.
+        bias_initializer: Initializer of their biases. Defaults to `"zeros"`.
         normalize_first: bool. Whether to use pre-norm blocks and a final layer normalization,
             instead of post-norm blocks. Defaults to `False`.
         projection_dim: int or `None`. Number of keys and values after Linformer's projection,

@@ -18,6 +18,7 @@ from keras_diet.layers.transformer.diet_encoder import DietEncoder
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
 from keras_diet.layers.transformer.transformer_block import NORMALIZATIONS
 from keras_diet.models.diet_bert.from_bert.convert import convert_bert
+from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD
 from keras_diet.models.diet_bert.hugging_face.read import read_backbone
 from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
 from keras_diet.models.hub.backbone import HubBackbone
@@ -117,8 +118,9 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         attention_scale: float or `None`. Defaults to `None`.
         max_wavelength: float, tuple or `None`. Defaults to `None`.
         initial_score_stddev: float or `None`. Defaults to `None`.
-        layer_norm_epsilon: float. Also of the embeddings. Defaults to `1e-12`.
-        bias_initializer: Defaults to `"zeros"`.
+        layer_norm_epsilon: float. Epsilon of each layer normalization, also of the embeddings.
+            Defaults to `1e-12`.
+        bias_initializer: Initializer of the biases of the encoder. Defaults to `"zeros"`.
         normalize_first: bool. Defaults to `False`.
         activation_dropout: float. Defaults to `0.0`.
         gated: bool. Defaults to `False`.
@@ -166,6 +168,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
     from_bert = classmethod(convert_bert)
     from_hugging_face = classmethod(read_backbone)
     export_to_hugging_face = write_hugging_face
+    trained_head = NO_HEAD
     get_layout_map = staticmethod(transformer_layout_map)
     with_cached_positions = rebuild_with_cached_positions
     # The type that `from_hugging_face` has read, which `export_to_hugging_face` writes.
