@@ -229,11 +229,15 @@ def records_gradients():
     return torch.is_grad_enabled()
 
 
-def exports():
-    """Whether PyTorch records a program for another place."""
+def allows_flex_attention():
+    """Whether PyTorch records no program for another place, and gradients may differ in rounding.
+
+    FlexAttention adds the gradients of a bias in any order.
+    """
     import torch
 
-    return torch.compiler.is_exporting() or torch.jit.is_tracing()
+    recorded = torch.compiler.is_exporting() or torch.jit.is_tracing()
+    return not (recorded or torch.are_deterministic_algorithms_enabled())
 
 
 def is_float16(dtype):

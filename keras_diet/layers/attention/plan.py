@@ -208,8 +208,7 @@ def _is_indexed(
     # A GPU has measured FlexAttention only. Below this length, it gains less than calls cost.
     if (keras.backend.backend(), platform) != ("torch", "gpu") or query_length < LONG:
         return False
-    # It is no part of a program for another place.
-    if _backend.exports():
+    if not _backend.allows_flex_attention():
         return False
     # Blocks that a window or documents exclude cost nothing.
     excludes_blocks = terms.sliding_window is not None or terms.document_ids is not None
