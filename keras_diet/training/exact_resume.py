@@ -161,7 +161,7 @@ def _batches(model, x, y, sample_weight, order):
     elif is_columns(x):
         x, y, sample_weight = arrays((x, y, sample_weight))
     if _is_grain(x):
-        # It shuffles with a seed of its own.
+        # It has a separate seed for the order.
         order = {**order, "shuffle": False}
     return source_of(x, y, sample_weight, **order, reads_in=seeded)
 
