@@ -1,6 +1,6 @@
 """Serve a sentence encoder: keras_diet, sentence-transformers, ONNX Runtime and OpenVINO.
 
-Each system embeds the same sentences of STS-B's test set in a process of its own. Then programs in
+Each system embeds the same sentences of STS-B's test set in a separate process. Then programs in
 float32 and int8 are compared, of the model in the package after training on SST-2 and STS-B.
 
     KERAS_BACKEND=torch python -m benchmarks.serving all-MiniLM-L6-v2 --stsb STSB --sst2 SST2 \\
@@ -171,7 +171,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--folders", type=Path, default="runs/serving", help="keeps ONNX files")
     parser.add_argument("--sentences", type=int, default=512, help="number of sentences")
     options = parse(parser, argv)
-    # Folders are no part of the figures.
+    # The figures leave out folders.
     options.command = [f"ENCODER --stsb STSB --sst2 SST2 --rounds {options.rounds}"]
     run = start(MODULE, options, ("rounds", "sentences"), encoder=options.encoder.name)
     first, second, _ = read_pairs(options.stsb)

@@ -137,11 +137,13 @@ def on_files(files: Any, config: Any) -> Any:
     for module, names in PATHS.items():
         source = (PACKAGE / module / "__init__.py").read_text(encoding="utf-8")
         entries = [f"# keras_diet.{module}", str(ast.get_docstring(ast.parse(source)))]
-        for theme, members in THEMES.get(module, {"": sorted(names, key=str.lower)}).items():
-            if theme:
-                links = ", ".join(f"[`{name}`][{names[name]}]" for name in members)
-                entries += [f"## {theme}", links]
-            entries += [f"::: {names[name]}" for name in members]
+        themes = dict(THEMES.get(module, {}))
+        with_theme = {name for members in themes.values() for name in members}
+        if others := sorted(set(names) - with_theme, key=str.lower):
+            themes["Others" if themes else "All names"] = tuple(others)
+        for theme, members in themes.items():
+            links = ", ".join(f"[`{name}`][{names[name]}]" for name in members)
+            entries += [f"## {theme}", links, *(f"::: {names[name]}" for name in members)]
         if module == "models":
             entries.append("## Methods of several classes")
             for name, path in METHODS.items():

@@ -148,7 +148,7 @@ class PositionBias(keras.layers.Layer):
 
         `call` checks the lengths before, and repeats the scores for all heads if they share them.
         Use operations of `keras.ops`. The lengths are integers where they are known, and scalar
-        tensors in a graph for any length, so do not write Python loops over them.
+        tensors in a graph for any length, and a Python loop cannot run over those.
 
         Args:
             query_length: int or scalar tensor. Number of queries `T`.

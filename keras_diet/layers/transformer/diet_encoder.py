@@ -145,7 +145,7 @@ class DietEncoder(DietStack):
         attention_hook: `AttentionHook` or `None`. Runs in every layer after the layer's own hook.
         document_ids: Integer tensor of shape `(B, T)`, for several documents in a sequence, one
             after another. A token attends only to the tokens with its id, and positions begin again
-            in each document. So the outputs are those of separate sequences. Padding has the id 0.
+            in each document. So outputs equal those of separate sequences. Padding has the id 0.
             Not with `projection_dim`. Defaults to `None`.
 
     Returns:

@@ -122,7 +122,7 @@ class DietBertTask(DocumentInputs, HubTask):
     ) -> Self:
         """Build the task from the weights of a trained encoder, with any of DIET's encodings.
 
-        The backbone is that of `DietBertBackbone.from_bert`. A checkpoint of Hugging Face may have
+        It has the backbone of `DietBertBackbone.from_bert`. A checkpoint of Hugging Face may have
         more that the task takes:
 
         - the head, e.g. of a `BertForSequenceClassification`, unless you pass `num_classes`;
@@ -176,7 +176,7 @@ class DietBertTask(DocumentInputs, HubTask):
     ) -> Self:
         """Build the task with the weights and the outputs of a trained model of Hugging Face.
 
-        The backbone is that of `DietBertBackbone.from_hugging_face`. Heads, names of classes and
+        It has the backbone of `DietBertBackbone.from_hugging_face`. Heads, names of classes and
         poolings are read as in `from_bert`.
 
         Args:

@@ -152,7 +152,7 @@ class DietBertTextEmbedder(TextsOfExamples, DietBertTask, TextEmbedder):
         num_chunks: int or `None`. Number of parts of a batch that training embeds one after
             another. Only one part at a time is in memory, because each is computed again for its
             gradient (GradCache). So batches can be large, and losses see all of their texts. The
-            gradients are those of the whole batch. Defaults to `None`: one part, computed once.
+            gradients equal those of the whole batch. Defaults to `None`: one part, computed once.
         compile: bool. Whether to compile the model with its defaults. Defaults to `True`.
         name: str or `None`. Name of the model.
         trainable: bool or `None`. Whether the weights are trained. Defaults to `None`, which
