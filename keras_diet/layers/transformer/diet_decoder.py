@@ -112,6 +112,7 @@ class DietDecoder(DietStack):
         use_bias: As in `DietEncoder`. Defaults to `True`.
         normalization: As in `DietEncoder`. Defaults to `"layer_norm"`.
         normalize_inputs: As in `DietEncoder`. Defaults to `True`.
+        head_dim: As in `DietEncoder`. Defaults to `None`.
         attention_windows: As in `DietEncoder`, for self-attention. Defaults to `None`.
         attention_scale: As in `DietEncoder`. Defaults to `None`.
         max_wavelength: As in `DietEncoder`. Defaults to `None`.

@@ -106,6 +106,10 @@ class DietEncoder(DietStack):
             `gamma x / sqrt(mean(x^2) + epsilon)`. Defaults to `"layer_norm"`.
         normalize_inputs: bool. `False` leaves out the first normalization of the first block, with
             `normalize_first`, for inputs that are normalized already. Defaults to `True`.
+        head_dim: int or `None`. Size `d_h` of a head, which need not divide `hidden_dim`. Defaults
+            to `None`: `hidden_dim / num_heads`.
+        share_layers: bool. Whether all layers have the same weights, as in ALBERT. Position and
+            segment biases are not shared. Defaults to `False`.
         attention_windows: int, tuple or `None`. A token attends to tokens at smaller distances than
             its window. A tuple has a window or `None` for each layer, and repeats along the layers:
             ModernBERT has `(None, 65, 65)`. A window is a mask and saves neither memory nor time.
@@ -176,12 +180,19 @@ class DietEncoder(DietStack):
         num_segments: int = 2,
         *,
         projection_dim: int | None = None,
+        share_layers: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(
             num_layers, num_heads, intermediate_dim, position_encoding, rank, sharing, **kwargs
         )
         self.projection_dim = validation.optional_positive_int("projection_dim", projection_dim)
+        self.share_layers = validation.boolean("share_layers", share_layers)
+        if share_layers and isinstance(self.max_wavelength, list):
+            raise ValueError(
+                "`max_wavelength` must be one number for layers with the same weights. Received: "
+                f"max_wavelength={self.max_wavelength}, share_layers=True"
+            )
         # Not every position encoding works with projected keys.
         find_position_encoding(position_encoding, projection_dim=projection_dim)
         self.segment_encoding = validation.choice(
@@ -214,15 +225,16 @@ class DietEncoder(DietStack):
                 SegmentBias(*sizes, dtype=self.dtype_policy, name=f"segment_bias_{i}")
                 for i in range(self.num_layers)
             ]
-        self.transformer_layers = [
+        blocks = [
             BiasedTransformerEncoder(
                 **self.arguments_of_block(i),
                 self_attention=self.make_attention(
                     self.encoding, arguments, self.position_biases, "self_attention", i
                 ),
             )
-            for i in range(self.num_layers)
+            for i in range(1 if self.share_layers else self.num_layers)
         ]
+        self.transformer_layers = blocks * self.num_layers if self.share_layers else blocks
         for layer in (*self.position_biases, *self.transformer_layers):
             if not layer.built:
                 layer.build(inputs_shape)

@@ -104,7 +104,7 @@ class DietStack(TransformerLayer):
         """Return the arguments that the functions of a `PositionEncoding` may name."""
         return {
             "num_heads": self.num_heads,
-            "key_dim": validation.divisible_heads(hidden_dim, self.num_heads),
+            "key_dim": self.size_of_heads(hidden_dim),
             "max_length": self.max_sequence_length,
             "is_causal": is_causal,
             **{name: getattr(self, name) for name in OPTIONAL_ARGUMENTS},

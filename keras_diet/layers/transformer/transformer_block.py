@@ -48,6 +48,7 @@ class TransformerLayer(keras.layers.Layer):
         use_bias: bool. Whether the dense layers have biases.
         normalization: Name of the kind of normalization.
         normalize_inputs: bool. Whether pre-norm normalizes the inputs of the first self-attention.
+        head_dim: int or `None`. Size of a head. `None` means `hidden_dim / num_heads`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
     """
 
@@ -69,6 +70,7 @@ class TransformerLayer(keras.layers.Layer):
         use_bias: bool = True,
         normalization: str = "layer_norm",
         normalize_inputs: bool = True,
+        head_dim: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -89,6 +91,7 @@ class TransformerLayer(keras.layers.Layer):
             "normalization", normalization, tuple(NORMALIZATIONS)
         )
         self.normalize_inputs = normalize_inputs
+        self.head_dim = validation.optional_positive_int("head_dim", head_dim)
         if not (normalize_inputs or normalize_first):
             raise ValueError(
                 "`normalize_inputs=False` needs `normalize_first=True`. Post-norm does not "
@@ -101,6 +104,10 @@ class TransformerLayer(keras.layers.Layer):
         """Freeze the layers that a configuration names. All layers inside are built."""
         self.built = True
         freeze_layers(self, self.frozen_layers)
+
+    def size_of_heads(self, hidden_dim: int) -> int:
+        """Return the size of a head for hidden states of a size."""
+        return self.head_dim or validation.divisible_heads(hidden_dim, self.num_heads)
 
     def arguments_of_block(self) -> Config:
         """Return these arguments for a layer inside. Each call makes new initializers."""
@@ -228,7 +235,7 @@ class TransformerBlock(TransformerLayer):
         """Create and build an attention sublayer, with its normalization and dropout."""
         hidden_dim: Any = inputs_shape[-1]
         if name in self._made_attentions:
-            key_dim = validation.divisible_heads(hidden_dim, self.num_heads)
+            key_dim = self.size_of_heads(hidden_dim)
             arguments = {"dropout": self.dropout, "name": name, **self.arguments_of_dense()}
             setattr(self, name, BiasedMultiHeadAttention(self.num_heads, key_dim, **arguments))
         attention = getattr(self, name)
