@@ -50,6 +50,9 @@ class DietEncoder(DietStack):
     | `"fire"` | a small network of the distance (Li et al.) | none, layer-wise, head-wise |
     | `"rotary"` | angles that turn queries and keys (Su et al.) | |
     | `"transformer_xl"` | projected sinusoids of the distance (Dai et al., XLNet) | none |
+    | `"query_relative"` | curves of the distance, mixed by queries | none, head-wise, layer-wise |
+    | `"forgetting"` | gates of the tokens in between (Lin et al.) | none, head-wise, layer-wise |
+    | `"deberta"`, `"deberta_v1"` | distances with queries and with keys (He et al.) | layer-wise |
     | `"none"` | no positions | |
 
     Args:
@@ -63,7 +66,8 @@ class DietEncoder(DietStack):
             `rows(query, key, start_index)`, for the scores of a block of queries. Without these
             methods the scores of a long sequence are computed at once. Defaults to `"diet_abs"`.
         rank: int or `None`. Rank `d_p` of `P_Q P_K^T`, with `"diet_abs"` and `"diet_abs_input"`.
-            Defaults to `None`, which means the head size.
+            Defaults to `None`, which means the head size. Also the number of curves with
+            `"query_relative"`, by default 16.
         sharing: `"none"` (each layer and head has its own parameters), `"head-wise"` (the heads of
             a layer share them), `"layer-wise"` (all layers share them, but not the heads), or
             `None` (the default in the table). With `"none"` a bias layer is copied for each layer.
@@ -95,7 +99,9 @@ class DietEncoder(DietStack):
         activation_dropout: float. Dropout rate of the hidden units of the feed-forward networks,
             after the activation. Defaults to `0.0`.
         max_distance: int or `None`. With `"shaw"`, `"t5"` and `"tupe_rel"`, tokens at this distance
-            and further away share parameters. Defaults to `None`: 1024 for Shaw, 128 for T5's bins.
+            and further away share parameters, and with `"query_relative"` they have no score.
+            `"deberta"` and `"deberta_v1"` share rows from there. Defaults to `None`: 1024 for Shaw
+            and the curves, 512 for DeBERTa, 128 for T5's bins.
         recompute: What training computes again for the gradient, to save memory: `"none"`, the
             `"attention"` layers, or each `"block"`. Gradients are equal. Defaults to `"none"`.
         gated: bool. Whether the feed-forward networks are `W_2 (activation(W_1 x) * (W_g x))`.
@@ -214,7 +220,7 @@ class DietEncoder(DietStack):
 
     def build(self, inputs_shape: Shape) -> None:
         """Create and build the sublayers."""
-        arguments = self.arguments_of_encoding(inputs_shape[-1])
+        arguments = self.arguments_of_encoding(self.encoding, inputs_shape[-1])
         num_segments = self.num_segments if self.segment_encoding == "input" else None
         self.build_input_encoding(inputs_shape, num_segments)
         self.position_biases = self.make_position_biases(self.encoding, arguments)

@@ -10,7 +10,12 @@ import keras
 from keras_diet import _backend, validation
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.attention.plan import AttentionPlan
-from keras_diet.layers.attention.prepared_terms import PreparedTerms, prepare, with_one_mask
+from keras_diet.layers.attention.prepared_terms import (
+    PreparedTerms,
+    lower_bias,
+    prepare,
+    with_one_mask,
+)
 from keras_diet.layers.attention.score_terms import ScoreTerms
 from keras_diet.layers.configuration import (
     constructor_arguments,
@@ -179,6 +184,7 @@ def _arguments_of_terms(terms, query, value):
     key = None if value is query else value
     if not isinstance(terms, PreparedTerms):
         terms = prepare(terms, AttentionPlan("scores"), query, key)
+    terms = lower_bias(terms, query, key)
     if not terms.starts_at_zero:
         terms = with_one_mask(terms, query, key)
     bias = terms.bias
