@@ -1,5 +1,7 @@
 """Converts scores by distance to scores by key position, and back, without a gather."""
 
+from typing import Any
+
 from keras import ops
 
 from keras_diet import _backend
@@ -103,6 +105,28 @@ def scores_of_distances(by_distance: Tensor, query_length: Integer, key_length: 
     rows = ops.reshape(by_head, (1, num_heads, 1, num_distances))
     rows = ops.broadcast_to(rows, (1, num_heads, query_length, num_distances))
     return distances_to_keys(rows, query_length, key_length)
+
+
+def scores_of_vectors(
+    query: Tensor, rows: Tensor, scale: float, query_length: Any, key_length: Any
+) -> Tensor:
+    """Return the products `(B, H, T, S)` of queries and the vectors of their distances to keys.
+
+    Args:
+        query: Tensor `(B, T, H, key_dim)`.
+        rows: Vectors of all `T + S - 1` distances, `(T + S - 1, key_dim)`, or for each head
+            `(T + S - 1, H, key_dim)`.
+        scale: float. Factor of the products.
+        query_length: int or scalar tensor, `T`.
+        key_length: int or scalar tensor, `S`.
+    """
+    if _backend.is_float16(query.dtype):
+        query = ops.cast(query, "float32")
+    query = ops.multiply(query, ops.cast(scale, query.dtype))
+    # b: batch; t: query positions; h: heads; k: head size; c: distances
+    equation = "bthk,ck->hbtc" if len(rows.shape) == 2 else "bthk,chk->hbtc"
+    scores = ops.einsum(equation, query, ops.cast(rows, query.dtype))
+    return ops.swapaxes(distances_to_keys(scores, query_length, key_length), 0, 1)
 
 
 def _is_cut_into_blocks(query_length, key_length):

@@ -50,6 +50,9 @@ class DietEncoder(DietStack):
     | `"fire"` | a small network of the distance (Li et al.) | none, layer-wise, head-wise |
     | `"rotary"` | angles that turn queries and keys (Su et al.) | |
     | `"transformer_xl"` | projected sinusoids of the distance (Dai et al., XLNet) | none |
+    | `"query_relative"` | curves of the distance, mixed by queries | none, head-wise, layer-wise |
+    | `"forgetting"` | gates of the tokens in between (Lin et al.) | none, head-wise, layer-wise |
+    | `"deberta"`, `"deberta_v1"` | distances with queries and with keys (He et al.) | layer-wise |
     | `"none"` | no positions | |
 
     Args:
@@ -63,7 +66,8 @@ class DietEncoder(DietStack):
             `rows(query, key, start_index)`, for the scores of a block of queries. Without these
             methods the scores of a long sequence are computed at once. Defaults to `"diet_abs"`.
         rank: int or `None`. Rank `d_p` of `P_Q P_K^T`, with `"diet_abs"` and `"diet_abs_input"`.
-            Defaults to `None`, which means the head size.
+            Defaults to `None`, which means the head size. Also the number of curves with
+            `"query_relative"`, by default 16.
         sharing: `"none"` (each layer and head has its own parameters), `"head-wise"` (the heads of
             a layer share them), `"layer-wise"` (all layers share them, but not the heads), or
             `None` (the default in the table). With `"none"` a bias layer is copied for each layer.
@@ -100,7 +104,9 @@ class DietEncoder(DietStack):
         activation_dropout: float. Dropout rate of the hidden units of the feed-forward networks,
             after the activation. Defaults to `0.0`.
         max_distance: int or `None`. With `"shaw"`, `"t5"` and `"tupe_rel"`, tokens at this distance
-            and further away share parameters. Defaults to `None`: 1024 for Shaw, 128 for T5's bins.
+            and further away share parameters, and with `"query_relative"` they have no score.
+            `"deberta"` and `"deberta_v1"` share rows from there. Defaults to `None`: 1024 for Shaw
+            and the curves, 512 for DeBERTa, 128 for T5's bins.
         recompute: What training computes again for the gradient, to save memory: `"none"`, the
             `"attention"` layers, or each `"block"`. Gradients are equal. Defaults to `"none"`.
         gated: bool. Whether the feed-forward networks are `W_2 (activation(W_1 x) * (W_g x))`.
@@ -114,6 +120,10 @@ class DietEncoder(DietStack):
         attention_dropout: float or `None`. Dropout rate of the attention probabilities. With `0`
             fused kernels compute attention in training too, which have no dropout. Defaults to
             `None`, which means `dropout`.
+        head_dim: int or `None`. Size `d_h` of a head, which need not divide `hidden_dim`. Defaults
+            to `None`: `hidden_dim / num_heads`.
+        share_layers: bool. Whether all layers have the same weights, as in ALBERT. Position and
+            segment biases are not shared. Defaults to `False`.
         attention_windows: int, tuple or `None`. A token attends to tokens at smaller distances than
             its window. A tuple has a window or `None` for each layer, and repeats along the layers:
             ModernBERT has `(None, 65, 65)`. A window is a mask and saves neither memory nor time,
@@ -185,12 +195,19 @@ class DietEncoder(DietStack):
         num_segments: int = 2,
         *,
         projection_dim: int | None = None,
+        share_layers: bool = False,
         **kwargs: Any,
     ) -> None:
         super().__init__(
             num_layers, num_heads, intermediate_dim, position_encoding, rank, sharing, **kwargs
         )
         self.projection_dim = validation.optional_positive_int("projection_dim", projection_dim)
+        self.share_layers = validation.boolean("share_layers", share_layers)
+        if share_layers and isinstance(self.max_wavelength, list):
+            raise ValueError(
+                "`max_wavelength` must be one number for layers with the same weights. Received: "
+                f"max_wavelength={self.max_wavelength}, share_layers=True"
+            )
         # Not every position encoding works with projected keys.
         find_position_encoding(position_encoding, projection_dim=projection_dim)
         self.segment_encoding = validation.choice(
@@ -212,7 +229,7 @@ class DietEncoder(DietStack):
 
     def build(self, inputs_shape: Shape) -> None:
         """Create and build the sublayers."""
-        arguments = self.arguments_of_encoding(inputs_shape[-1])
+        arguments = self.arguments_of_encoding(self.encoding, inputs_shape[-1])
         num_segments = self.num_segments if self.segment_encoding == "input" else None
         self.build_input_encoding(inputs_shape, num_segments)
         self.position_biases = self.make_position_biases(self.encoding, arguments)
@@ -223,15 +240,16 @@ class DietEncoder(DietStack):
                 SegmentBias(*sizes, dtype=self.dtype_policy, name=f"segment_bias_{i}")
                 for i in range(self.num_layers)
             ]
-        self.transformer_layers = [
+        blocks = [
             BiasedTransformerEncoder(
                 **self.arguments_of_block(i),
                 self_attention=self.make_attention(
                     self.encoding, arguments, self.position_biases, "self_attention", i
                 ),
             )
-            for i in range(self.num_layers)
+            for i in range(1 if self.share_layers else self.num_layers)
         ]
+        self.transformer_layers = blocks * self.num_layers if self.share_layers else blocks
         for layer in (*self.position_biases, *self.transformer_layers):
             if not layer.built:
                 layer.build(inputs_shape)

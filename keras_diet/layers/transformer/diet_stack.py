@@ -19,6 +19,7 @@ from keras_diet.layers.attention.prepared_terms import (
 from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms
 from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.layers.position.input_encoding import make_input_encoding
+from keras_diet.layers.position.position_bias import reads_content
 from keras_diet.layers.position.position_encoding import (
     OPTIONAL_ARGUMENTS,
     PositionEncoding,
@@ -100,15 +101,23 @@ class DietStack(TransformerLayer):
 
     # === Layers ===
 
-    def arguments_of_encoding(self, hidden_dim: Any, is_causal: bool = False) -> Config:
+    def arguments_of_encoding(
+        self, encoding: PositionEncoding, hidden_dim: Any, is_causal: bool = False
+    ) -> Config:
         """Return the arguments that the functions of a `PositionEncoding` may name."""
-        return {
+        arguments = {
             "num_heads": self.num_heads,
-            "key_dim": validation.divisible_heads(hidden_dim, self.num_heads),
+            "key_dim": self.size_of_heads(hidden_dim),
             "max_length": self.max_sequence_length,
             "is_causal": is_causal,
             **{name: getattr(self, name) for name in OPTIONAL_ARGUMENTS},
         }
+        if encoding.table is None:
+            return arguments
+        others = {"dtype": self.dtype_policy, "name": "position_table"}
+        table = call_named(encoding.table, arguments, **others)
+        table.build((None, hidden_dim))
+        return {**arguments, "table": table}
 
     def build_input_encoding(self, inputs_shape: Shape, num_segments: int | None = None) -> None:
         """Create and build the layer that adds positions and segments to the inputs, if any."""
@@ -214,7 +223,8 @@ class DietStack(TransformerLayer):
 
         Layers with the same window have the same plan and mask. Terms are made one by one, so that
         only the terms of one layer are in memory at inference. A bias that all layers share is
-        computed once, and once for each window it gets the masks that a kernel takes with it.
+        computed once, and once for each window it gets the masks that a kernel takes with it. A
+        bias that reads the content stays a layer, which attention asks with its states.
 
         Args:
             inputs: Hidden states `(B, T, hidden_dim)`.
@@ -255,7 +265,9 @@ class DietStack(TransformerLayer):
                 of_windows[window] = prepare_masks(of_window, plan, inputs, key, positions)
             # A window changes the plan only without a bias.
             if i == 0 or not is_shared:
-                of_bias = lower_bias(of_windows[window].replace(bias=bias), inputs, key)
+                of_bias = of_windows[window].replace(bias=bias)
+                if not reads_content(bias):
+                    of_bias = lower_bias(of_bias, inputs, key)
                 folded: dict[int | None, PreparedTerms] = {}
             if window not in folded:
                 names = ("bias", "features", "by_distance")

@@ -338,7 +338,7 @@ def _comparable(arguments: Config) -> Config:
         pattern = itertools.cycle(value if isinstance(value, (list, tuple)) else [value])
         values = itertools.islice(pattern, arguments["num_layers"])
         lists[name] = [default if each is None else each for each in values]
-    head_dim = arguments["hidden_dim"] // arguments["num_heads"]
+    head_dim = arguments["head_dim"] or arguments["hidden_dim"] // arguments["num_heads"]
     # Without segments at the input, nothing has their number.
     has_segments = arguments["segment_encoding"] == "input"
     return {
@@ -347,6 +347,7 @@ def _comparable(arguments: Config) -> Config:
         "max_distance": arguments["max_distance"] or 128,
         # The types with a bias share it between layers.
         "sharing": arguments["sharing"] or "layer-wise",
+        "head_dim": head_dim,
         "attention_scale": arguments["attention_scale"] or head_dim**-0.5,
         "num_segments": arguments["num_segments"] if has_segments else 0,
     }
