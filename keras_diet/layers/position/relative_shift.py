@@ -48,6 +48,11 @@ def distances_to_keys(scores: Tensor, query_length: Integer, key_length: Integer
     """
     outer = tuple(ops.shape(scores)[:-2])
     num_distances = query_length + key_length - 1
+    if isinstance(query_length, int) and query_length > 1:
+        # The same rows without the entry before them, which would be a copy of all scores.
+        size = query_length * num_distances
+        rest = ops.reshape(scores, (*outer, size))[..., query_length - 1 : size - 1]
+        return ops.reshape(rest, (*outer, query_length, num_distances - 1))[..., :key_length]
     padded = ops.pad(scores, ((0, 0),) * (len(outer) + 1) + ((1, 0),))
     rest = ops.reshape(padded, (*outer, num_distances + 1, query_length))[..., 1:, :]
     return ops.reshape(rest, (*outer, query_length, num_distances))[..., :key_length]
