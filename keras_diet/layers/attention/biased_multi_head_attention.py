@@ -348,6 +348,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         others |= {
             "attention_bias": terms.bias,
             "attention_features": terms.features or None,
+            "pair_scores": terms.pair_scores,
             "sliding_window": terms.sliding_window,
             "document_ids": terms.document_ids,
             "start_index": None if terms.starts_at_zero else terms.start_index,

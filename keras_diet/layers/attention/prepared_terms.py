@@ -116,6 +116,10 @@ def with_one_mask(terms: PreparedTerms, query: Tensor, key: Tensor | None) -> Pr
 
 def lower_bias(terms: PreparedTerms, query: Tensor, key: Tensor | None) -> PreparedTerms:
     """Give a bias layer the form of the plan: scores, features, or weights that blocks read."""
+    if terms.pair_scores is not None:
+        lowered = lower_bias(terms.replace(pair_scores=None), query, key)
+        scores = terms.pair_scores
+        return lowered.replace(bias=scores if lowered.bias is None else lowered.bias + scores)
     if not terms.has_bias_layer:
         return terms
     positions = None if is_distance_only(terms.bias) else terms.positions
