@@ -13,7 +13,11 @@ import tokenizers
 from keras_diet import validation
 from keras_diet.data.columns import host_column
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
-from keras_diet.models.diet_bert.hugging_face.tokenizer_files import FILE, read_tokenizer_files
+from keras_diet.models.diet_bert.hugging_face.tokenizer_files import (
+    FILE,
+    has_tokenizer,
+    read_tokenizer_files,
+)
 from keras_diet.models.hub.texts import in_graph
 from keras_diet.models.hub.token_rows import Template
 from keras_diet.models.hub.tokenizer import FastTokenizer
@@ -305,8 +309,8 @@ class HuggingFaceTokenizer(FastTokenizer):
         run. Padding is always at the end.
 
         Args:
-            folder: A folder with `tokenizer.json`. `bos_token` and `eos_token` stand in for a
-                missing `cls_token` and `sep_token`.
+            folder: A folder with `tokenizer.json`, or with the `spm.model` of a DeBERTa.
+                `bos_token` and `eos_token` stand in for a missing `cls_token` and `sep_token`.
             **kwargs: Keyword arguments of the class. They override the files.
 
         Returns:
@@ -323,8 +327,7 @@ class HuggingFaceTokenizer(FastTokenizer):
         tokenizer("The quick foxes")
         ```
         """
-        file = Path(folder) / FILE
-        if not file.is_file():
+        if not has_tokenizer(folder):
             raise ValueError(
                 f"`folder` must have a file {FILE}. Received: folder={os.fspath(folder)!r}. Write "
                 "one in Python with transformers: "

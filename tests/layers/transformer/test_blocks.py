@@ -43,6 +43,7 @@ ARGUMENTS = {
     "activation_dropout": 0.1,
     "recompute_attention": True,
     **{"gated": True, "use_bias": False, "normalization": "rms_norm", "normalize_inputs": False},
+    "head_dim": 6,
     "name": "block",
 }
 
