@@ -1,4 +1,7 @@
-"""Each lesson runs, with small sizes. `tests/distribution` runs the last one with `torchrun`."""
+"""Each lesson runs, with small sizes.
+
+`tests/distribution` runs the one for several devices with `torchrun`, and `test_serve` the service.
+"""
 
 import importlib
 import json
@@ -84,8 +87,9 @@ def test_files_of_the_user(tmp_path, capsys):
 @pytest.mark.any_backend
 def test_lessons_are_short_and_complete():
     lessons = {path.stem: path.read_text() for path in FOLDER.glob("*.py")}
-    assert set(lessons) - {"__init__"} == set(LESSONS)
+    names = [*LESSONS, "serve"]
+    assert set(lessons) - {"__init__"} == set(names)
     assert max(text.count("\n") for text in lessons.values()) <= 120
-    for number, name in enumerate(LESSONS, start=1):
+    for number, name in enumerate(names, start=1):
         assert lessons[name].startswith(f'"""Lesson {number}: ')
         assert f"python examples/{name}.py" in lessons[name]

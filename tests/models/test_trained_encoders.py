@@ -686,7 +686,12 @@ def test_arguments_that_transformers_does_not_have(tmp_path, name, value):
 
 
 WITHOUT_EFFECT = {
-    **{"dropout": 0.3, "activation_dropout": 0.2, "frozen_layers": ["pooled_dense"]},
+    **{
+        "dropout": 0.3,
+        "activation_dropout": 0.2,
+        "attention_dropout": 0.1,
+        "frozen_layers": ["pooled_dense"],
+    },
     **{"attention_implementation": "full", "recompute": "block", "bias_initializer": "ones"},
     **{"name": "mine", "trainable": False, "dtype": "bfloat16"},
     # These say what is the default.

@@ -348,6 +348,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         others |= {
             "attention_bias": terms.bias,
             "attention_features": terms.features or None,
+            "pair_scores": terms.pair_scores,
             "sliding_window": terms.sliding_window,
             "document_ids": terms.document_ids,
             "start_index": None if terms.starts_at_zero else terms.start_index,
@@ -392,6 +393,6 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         config = with_arguments(super().get_config(), self)
         config["flash_attention"] = self.flash_attention
         if self.scale is None:
-            # Without it the configuration is that of Keras's layer.
+            # Without it the configuration equals Keras's.
             del config["scale"]
         return config

@@ -184,10 +184,12 @@ class DisentangledMultiHeadAttention(BiasedMultiHeadAttention):
 
     def _vectors(self, name, vectors, distances):
         """Return the projected vectors of distances `i - j`, `(T + S - 1, num_heads, key_dim)`."""
-        projected = _backend.dense(self.position_denses[name], vectors)[0]
         indices = ops.clip(distances, -self.max_distance, self.max_distance) + self.max_distance
         rows = ops.take(ops.convert_to_tensor(self._rows[:, None]), indices, axis=0)[:, 0]
-        return ops.take(projected, rows, axis=0)
+        length, dense = distances.shape[0], self.position_denses[name]
+        if isinstance(length, int) and length < self.table.num_rows:
+            return _backend.dense(dense, ops.take(vectors, rows, axis=1))[0]
+        return ops.take(_backend.dense(dense, vectors)[0], rows, axis=0)
 
     def get_config(self) -> Config:
         """Return the constructor's arguments, without the table."""

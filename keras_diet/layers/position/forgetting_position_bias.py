@@ -84,6 +84,8 @@ class ForgettingPositionBias(PositionBias):
         initializer: Initializer = None,
         **kwargs: Any,
     ) -> None:
+        # Keras would round the gates in a memory, which are an input.
+        kwargs |= {"autocast": False}
         super().__init__(num_heads, max_length, None, share_heads, initializer, **kwargs)
         self.bidirectional = bidirectional
         if bidirectional or self.compute_dtype == "bfloat16":
@@ -92,12 +94,12 @@ class ForgettingPositionBias(PositionBias):
     def build(self, query_shape: Shape, key_shape: Shape | None = None) -> None:
         """Create `gate_kernel` and `gate_bias`."""
         heads = (self.num_score_heads,)
-        self.gate_kernel = self.add_weight(
-            name="gate_kernel",
-            shape=(query_shape[-1], *heads),
-            initializer=fresh(self.initializer),
-        )
-        self.gate_bias = self.add_weight(name="gate_bias", shape=heads, initializer="zeros")
+        shape = (query_shape[-1], *heads)
+        # The gates are computed in float32.
+        arguments = {"initializer": fresh(self.initializer), "autocast": False}
+        self.gate_kernel = self.add_weight(name="gate_kernel", shape=shape, **arguments)
+        arguments["initializer"] = "zeros"
+        self.gate_bias = self.add_weight(name="gate_bias", shape=heads, **arguments)
         self.built = True
 
     def project_keys(self, key: Tensor) -> Tensor:

@@ -53,6 +53,8 @@ class TransformerLayer(keras.layers.Layer):
         use_bias: bool. Whether the dense layers have biases.
         normalization: Name of the kind of normalization.
         normalize_inputs: bool. Whether pre-norm normalizes the inputs of the first self-attention.
+        attention_dropout: float or `None`. Dropout rate of attention probabilities, if it is not
+            `dropout`.
         head_dim: int or `None`. Size of a head. `None` means `hidden_dim / num_heads`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
     """
@@ -75,6 +77,7 @@ class TransformerLayer(keras.layers.Layer):
         use_bias: bool = True,
         normalization: str = "layer_norm",
         normalize_inputs: bool = True,
+        attention_dropout: float | None = None,
         head_dim: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -96,6 +99,9 @@ class TransformerLayer(keras.layers.Layer):
             "normalization", normalization, tuple(NORMALIZATIONS)
         )
         self.normalize_inputs = normalize_inputs
+        self.attention_dropout = attention_dropout
+        if attention_dropout is not None:
+            validation.rate("attention_dropout", attention_dropout)
         self.head_dim = validation.optional_positive_int("head_dim", head_dim)
         if not (normalize_inputs or normalize_first):
             raise ValueError(
@@ -118,6 +124,11 @@ class TransformerLayer(keras.layers.Layer):
         """Return these arguments for a layer inside. Each call makes new initializers."""
         arguments = {name: getattr(self, name) for name in constructor_arguments(TransformerLayer)}
         return {**arguments, **self.arguments_of_dense()}
+
+    @property
+    def dropout_of_probabilities(self) -> float:
+        """Dropout rate of the probabilities of attention layers that are made here."""
+        return self.dropout if self.attention_dropout is None else self.attention_dropout
 
     def arguments_of_dense(self) -> Config:
         """Return what dense and attention layers inside have in common. Initializers are new."""
@@ -242,7 +253,8 @@ class TransformerBlock(TransformerLayer):
         hidden_dim: Any = inputs_shape[-1]
         if name in self._made_attentions:
             key_dim = self.size_of_heads(hidden_dim)
-            arguments = {"dropout": self.dropout, "name": name, **self.arguments_of_dense()}
+            arguments = {"dropout": self.dropout_of_probabilities, "name": name}
+            arguments |= self.arguments_of_dense()
             setattr(self, name, BiasedMultiHeadAttention(self.num_heads, key_dim, **arguments))
         attention = getattr(self, name)
         if not attention.built:

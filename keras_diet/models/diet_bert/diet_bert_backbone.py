@@ -18,6 +18,7 @@ from keras_diet.layers.transformer.diet_encoder import DietEncoder
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
 from keras_diet.layers.transformer.transformer_block import NORMALIZATIONS
 from keras_diet.models.diet_bert.from_bert.convert import convert_bert
+from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD
 from keras_diet.models.diet_bert.hugging_face.read import read_backbone
 from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
 from keras_diet.models.hub.backbone import HubBackbone
@@ -92,9 +93,10 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         attention_implementation: `"full"` computes all scores of a layer at once and shares
             positional scores between layers. `"features"` adds positions of low rank, segments and
             padding as features of one dot-product attention, for fused kernels. `"blockwise"`
-            computes the scores of 256 queries at a time, in memory linear in the length. `"auto"`
-            chooses by length and backend. The outputs are the same. Scores that are asked for are
-            always computed in full. Defaults to `"auto"`.
+            computes the scores of 256 queries at a time, in memory linear in the length.
+            `"indexed"` is as in `keras_diet.layers.DietEncoder`. `"auto"` chooses by length and
+            backend. The outputs are the same. Scores that are asked for are always computed in
+            full. Defaults to `"auto"`.
         activation: Activation of the feed-forward networks, by name or as a function. Defaults to
             `"gelu_approximate"`, as in KerasHub's BERT. Hugging Face's BERT uses `"gelu"`.
         cached_positions: bool. Whether the model holds positional scores instead of position
@@ -120,14 +122,16 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         attention_scale: float or `None`. Defaults to `None`.
         max_wavelength: float, tuple or `None`. Defaults to `None`.
         initial_score_stddev: float or `None`. Defaults to `None`.
-        layer_norm_epsilon: float. Also of the embeddings. Defaults to `1e-12`.
-        bias_initializer: Defaults to `"zeros"`.
+        layer_norm_epsilon: float. Epsilon of each layer normalization, also of the embeddings.
+            Defaults to `1e-12`.
+        bias_initializer: Initializer of the biases of the encoder. Defaults to `"zeros"`.
         normalize_first: bool. Defaults to `False`.
         activation_dropout: float. Defaults to `0.0`.
         gated: bool. Defaults to `False`.
         use_bias: bool. Defaults to `True`.
         normalization: str. Also of the embeddings. Defaults to `"layer_norm"`.
         normalize_inputs: bool. Defaults to `True`.
+        attention_dropout: float or `None`. Defaults to `None`, which means `dropout`.
         head_dim: int or `None`. Defaults to `None`: `hidden_dim / num_heads`.
         share_layers: bool. Defaults to `False`.
         **kwargs: Keyword arguments of `keras.layers.Layer`, for the encoder.
@@ -170,6 +174,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
     from_bert = classmethod(convert_bert)
     from_hugging_face = classmethod(read_backbone)
     export_to_hugging_face = write_hugging_face
+    trained_head = NO_HEAD
     get_layout_map = staticmethod(transformer_layout_map)
     with_cached_positions = rebuild_with_cached_positions
     # The type that `from_hugging_face` has read, which `export_to_hugging_face` writes.

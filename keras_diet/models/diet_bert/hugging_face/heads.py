@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from keras_diet import validation
+from keras_diet import _backend, validation
 from keras_diet._compat import flatten_layers
 from keras_diet.models.diet_bert.hugging_face.architecture import Architecture
 from keras_diet.models.diet_bert.hugging_face.checkpoint import (
@@ -45,11 +45,13 @@ class Head:
         arguments: `arguments(checkpoint, architecture, has_head)` returns the arguments of the
             task that the checkpoint determines.
         settings: The reverse: `settings(task)` returns the values of the configuration.
+        outputs: `outputs(task, inputs)` returns the outputs by their names in `transformers`.
     """
 
     kinds: tuple[str, ...]
     arguments: Callable[[Checkpoint, Architecture, bool], Config] = lambda *_: {}
     settings: Callable[[keras.Model], Config] = lambda task: {}
+    outputs: Callable[[keras.Model, Config], Config] = lambda task, inputs: {"logits": task(inputs)}
 
     def is_in(self, checkpoint: Checkpoint) -> bool:
         """Return whether a checkpoint has such a head."""
@@ -260,9 +262,31 @@ def read_sentence_settings(folder: str | os.PathLike[str], longest: int) -> tupl
     return min(int(length), longest), bool(settings.get("do_lower_case"))
 
 
+# === Outputs of tasks ===
+
+
+def _start_and_end(task: keras.Model, inputs: Config) -> Config:
+    return {f"{name}_logits": logits for name, logits in task(inputs).items()}
+
+
+def _of_all_tokens(task: keras.Model, inputs: Config) -> Config:
+    token_ids = inputs["token_ids"]
+    positions = keras.ops.zeros_like(token_ids) + _backend.arange(keras.ops.shape(token_ids)[1])
+    return {"logits": task({**inputs, "mask_positions": positions})}
+
+
+def _hidden_states(model: keras.Model, inputs: Config) -> Config:
+    """Return the states of a backbone or of an embedder, which adds the embeddings of texts."""
+    states = getattr(model, "backbone", model)(inputs)["sequence_output"]
+    outputs = {"last_hidden_state": states}
+    if hasattr(model, "pool"):
+        outputs["sentence_embedding"] = model.pool(states, **inputs)
+    return outputs
+
+
 TEXT_CLASSIFIER = Head(("ForSequenceClassification",), _classes_of_texts, _labels)
 TEXT_RERANKER = Head(("ForSequenceClassification",), _of_reranker, _scores)
 TOKEN_CLASSIFIER = Head(("ForTokenClassification",), _classes, _labels)
-QUESTION_ANSWERER = Head(("ForQuestionAnswering",))
-MASKED_LM = Head(("ForMaskedLM", "BertForPreTraining"), _of_masked_lm)
-NO_HEAD = Head(())
+QUESTION_ANSWERER = Head(("ForQuestionAnswering",), outputs=_start_and_end)
+MASKED_LM = Head(("ForMaskedLM", "BertForPreTraining"), _of_masked_lm, outputs=_of_all_tokens)
+NO_HEAD = Head((), outputs=_hidden_states)
