@@ -343,7 +343,7 @@ def test_long_sources_and_prompts_are_cut_on_request(translator, monkeypatch, ba
         translator.generate([""], truncate=True)
 
 
-@pytest.mark.any_backend("tensorflow")
+@any_backend
 def test_datasets_of_texts(translator):
     import tensorflow as tf
 
