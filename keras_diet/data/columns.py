@@ -26,7 +26,7 @@ def is_columns(x: Any) -> bool:
         return False
     if isinstance(x, (str, bytes, Mapping, list, tuple)):
         return True
-    # pyarrow's arrays have no shape, and ragged tensors are no arrays.
+    # pyarrow's arrays have no shape, and ragged tensors are not arrays.
     if hasattr(x, "shape") or hasattr(x, "__array__"):
         return True
     # A column of `datasets` may also hold numbers, or lists of words.

@@ -177,8 +177,8 @@ def test_every_encoding_for_any_batch_and_length(rng, tmp_path, file_format):
 
 
 def table_of_precisions():
-    """The cells of this backend in the table of the page on deployment, and the right values."""
-    lines = (Path(__file__).parents[2] / "docs/guides/deployment.md").read_text().splitlines()
+    """The cells of this backend in the table of the guide on serving, and the right values."""
+    lines = (Path(__file__).parents[2] / "docs/guides/serve.md").read_text().splitlines()
     (start,) = (i for i, line in enumerate(lines) if line.startswith("| | ONNX | LiteRT"))
     rows = [[cell.strip(" `") for cell in line.split("|")[1:-1]] for line in lines[start:]]
     columns = {"torch": [("onnx", 1)], "tensorflow": [("litert", 2)]}.get(BACKEND, [])
@@ -335,3 +335,65 @@ def test_export_needs_a_path_only(rng, tmp_path, capsys, task):
     keras.tree.map_structure(assert_close, outputs, dict(expected) if task is None else expected)
     if BACKEND == "torch":
         check_that_converters_can_do_all_operations(str(tmp_path / path))
+
+
+# === Wrong arguments ===
+
+
+@pytest.mark.parametrize("name", ["other", "litert" if BACKEND == "jax" else "savedmodel"])
+def test_unknown_formats(tmp_path, name):
+    with pytest.raises(ValueError, match=f"`format` must be one of .*'{FORMATS[0]}'.*{name}"):
+        tiny_backbone().export(tmp_path / "new", format=name)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("file_format", [*FORMATS, "onnx"])
+def test_a_folder_is_not_overwritten(tmp_path, file_format):
+    with pytest.raises(ValueError, match="must not be a folder that exists"):
+        tiny_backbone().export(tmp_path, format=file_format)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    ("name", "shape", "message"),
+    [
+        ("padding_mask", (None, 7), r"the axis 'length'.*11, and 7 for 'padding_mask'"),
+        ("segment_ids", (3, 11), r"the axis 'batch'.*None, and 3 for 'segment_ids'"),
+        ("segment_ids", (None, None), r"the axis 'length'.*11, and None for 'segment_ids'"),
+    ],
+)
+def test_inputs_of_different_sizes(tmp_path, name, shape, message):
+    backbone = tiny_backbone()
+    (specs,) = signature(backbone.input, (None, 11))
+    specs[name] = keras.InputSpec(shape=shape, dtype="int32", name=name)
+    with pytest.raises(ValueError, match=message):
+        backbone.export(tmp_path / "model.onnx", format="onnx", input_signature=[specs])
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("file_format", FORMATS[:1])
+def test_no_file_after_an_error(tmp_path, monkeypatch, file_format):
+    """The exporters write their files, and fail then."""
+
+    def export(self, filepath, **kwargs):
+        Path(filepath).mkdir() if file_format == "tf_saved_model" else Path(filepath).touch()
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(keras.Model, "export", export)
+    with pytest.raises(OSError, match="No space"):
+        tiny_backbone().export(tmp_path / "new.pt2", format=file_format)
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("file_format", FORMATS[:1])
+def test_blocks_for_any_length(rng, tmp_path, file_format):
+    """On JAX and PyTorch a program for any length computes all scores at once."""
+    arguments = {"num_layers": 1, "position_encoding": "alibi"}
+    blocks = tiny_backbone(**arguments, attention_implementation="blockwise")
+    model, path = randomize_weights(blocks), str(tmp_path / FILES[file_format])
+    model.export(path, verbose=False)
+    for shape in SHAPES:
+        inputs = random_inputs(rng, *shape)
+        found = served(path, file_format)(inputs)["sequence_output"]
+        assert_close(found, model(inputs)["sequence_output"])

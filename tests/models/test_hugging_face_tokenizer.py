@@ -811,7 +811,8 @@ def test_the_longest_text_is_that_of_sentence_transformers(files, length, tmp_pa
     classifier = DietBertTextClassifier.from_hugging_face(tmp_path, num_classes=2)
     for task in (embedder, classifier):
         assert task.preprocessor.sequence_length == length
-        assert task.preprocessor.length_buckets == ((16, 32) if length > 32 else (16,))
+        buckets = tuple(n for n in (8, 12, 16, 24, 32, 48) if n < length)
+        assert task.preprocessor.length_buckets == buckets
 
 
 def test_the_longest_text_of_a_cross_encoder(tmp_path):

@@ -358,6 +358,11 @@ def test_encode_text_sorts_by_length(capsys):
         (2, 5),
     ]
     assert_close(embedder.encode_text(TEXTS[2], verbose=0), expected[7:8])
+    # Tokens count, and not characters.
+    with mock.patch.object(embedder, "infer_batch", wraps=embedder.infer_batch) as calls:
+        embedder.encode_text(["sleeping cat", ". . a . a"], batch_size=1, verbose=0)
+    lengths = [each.args[0]["token_ids"].shape[1] for each in calls.call_args_list]
+    assert lengths == [9, 5]
 
 
 @pytest.mark.skipif(keras.backend.backend() == "torch", reason="PyTorch takes one step at a time")

@@ -155,7 +155,7 @@ class DietBertTokenizer(FastTokenizer, WordPieceTokenizer):
             )
             if self.special_tokens_in_strings:
                 kept = [*self.special_tokens, self.oov_token]
-                # A token outside the vocabulary would get an id of its own.
+                # A token outside the vocabulary would get a separate id.
                 tokenizer.add_special_tokens([token for token in kept if token in ids])
             self._fast_tokenizer = tokenizer
         return self._fast_tokenizer

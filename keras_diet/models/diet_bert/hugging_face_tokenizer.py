@@ -59,7 +59,7 @@ class HuggingFaceTokenizer(FastTokenizer):
             `"<unk>"`, or no token.
         split_special_tokens: bool. Whether names of special tokens in a text are ordinary words.
             Defaults to `False`: they become special tokens.
-        number_segments: bool. Whether the segment ids of a pair are those of the template.
+        number_segments: bool. Whether the segment ids of a pair come from the template.
             Otherwise they are all 0. Defaults to `True`.
         sequence_length: int or `None`. If given, rows are cut or padded to this length. Defaults to
             `None`. Preprocessors add special tokens and padding themselves.

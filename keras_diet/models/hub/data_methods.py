@@ -336,8 +336,22 @@ class DataMethods(InferenceMethods):
                 classes among them and by the number of examples of the class. Defaults to `None`.
             **kwargs: Other keyword arguments of `keras.Model.fit`, such as `epochs`.
 
+        Returns:
+            A `keras.callbacks.History`. Its `history` has a list of each loss and metric, with a
+            number for each epoch.
+
         Raises:
             ValueError: If data cannot be right. The message says what to do.
+
+        Example:
+
+        ```python
+        classifier = keras_diet.models.DietBertTextClassifier.from_preset(
+            "diet_bert_tiny_en", class_names=["bad", "good"]
+        )
+        history = classifier.fit(["a fine film", "a poor story"], ["good", "bad"], epochs=2)
+        history.history["loss"]  # two numbers
+        ```
         """
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = split((x, y, sample_weight), validation_split)
@@ -371,7 +385,31 @@ class DataMethods(InferenceMethods):
         sample_weight: Any = None,
         **kwargs: Any,
     ) -> Any:
-        """Evaluate the model, as `keras.Model.evaluate`. With a preprocessor, `x` is raw text."""
+        """Evaluate the model, as `keras.Model.evaluate`. With a preprocessor, `x` is raw text.
+
+        Args:
+            x: As in `fit`.
+            y: As in `fit`.
+            batch_size: int or `None`. Defaults to `None`, which means 32. Datasets have their own.
+            sample_weight: Weights of the examples, or `None`.
+            **kwargs: Other keyword arguments of `keras.Model.evaluate`, such as `return_dict`.
+
+        Returns:
+            The loss, or a list of the loss and the metrics, or a dictionary of them with
+            `return_dict=True`.
+
+        Raises:
+            ValueError: If data cannot be right. The message says what to do.
+
+        Example:
+
+        ```python
+        classifier = keras_diet.models.DietBertTextClassifier.from_preset(
+            "diet_bert_tiny_en", class_names=["bad", "good"]
+        )
+        loss, accuracy = classifier.evaluate(["a fine film", "a poor story"], ["good", "bad"])
+        ```
+        """
         # `fit` calls it with data that is prepared already.
         if not kwargs.get("_use_cached_eval_dataset"):
             x, y, sample_weight = self._for_keras(

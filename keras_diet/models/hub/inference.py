@@ -199,6 +199,30 @@ class InferenceMethods(Task):
         """Return the outputs, as `keras.Model.predict`. With a preprocessor, `x` is raw text.
 
         One text is a batch of one. Labels in a dataset are not read.
+
+        Args:
+            x: As in `fit`.
+            batch_size: int or `None`. Defaults to `None`, which means 32. Datasets have their own.
+            verbose: `"auto"`, `0`, `1` or `2`, as in `keras.Model.predict`. Defaults to `"auto"`.
+            steps: int or `None`. Number of batches of a dataset. Defaults to `None`, which means
+                all of them.
+            callbacks: Callbacks of Keras, or `None`. Defaults to `None`.
+
+        Returns:
+            Array or dictionary of arrays, with a row for each text. A classifier returns logits,
+            unless it has an `activation`.
+
+        Raises:
+            ValueError: If data cannot be right. The message says what to do.
+
+        Example:
+
+        ```python
+        classifier = keras_diet.models.DietBertTextClassifier.from_preset(
+            "diet_bert_tiny_en", num_classes=2
+        )
+        logits = classifier.predict(["a fine film", "a poor story"])  # (2, 2)
+        ```
         """
         options = {"batch_size": batch_size, "training": False, "labels": False}
         if is_columns(x):

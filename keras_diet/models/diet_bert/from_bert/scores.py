@@ -122,7 +122,7 @@ def scores_of_parts(parts: np.ndarray, backbone: keras.Model) -> np.ndarray:
 def scores_of_positions(backbone: keras.Model, length: int) -> np.ndarray:
     """Return the scores that a trained encoder adds for positions in each layer and head.
 
-    They are those of its bias. Rotary positions turn all queries and keys. Their mean over the
+    They come from its bias. Rotary positions turn all queries and keys. Their mean over the
     vocabulary has the scores `scale (R_i q) . (R_j k)`.
 
     Args:
