@@ -472,6 +472,11 @@ CLAIMS = [
     ),
     (PLAN, "by at most # % of the largest gradient", gradients_on_a_gpu),
     (
+        PLAN,
+        "called alone it took # ms, and DIET-REL in a kernel with a bias # ms",
+        lambda: on_a_gpu(2048, "flex_attention", "diet_rel"),
+    ),
+    (
         "docs/get_started/cost_and_speed",
         "It falls from # to # on PyTorch, from # to # on JAX, and from # to # on TensorFlow",
         cached_positions,

@@ -91,7 +91,12 @@ OF_BERT = {
     # Of the encoder.
     **{"gated": True, "layer_norm_epsilon": 0.003, "initial_score_stddev": 0.3, "use_bias": False},
     **{"normalize_first": True, "normalize_inputs": False, "normalization": "rms_norm"},
-    **{"activation_dropout": 0.2, "attention_scale": 0.7, "bias_initializer": HALVES},
+    **{
+        "activation_dropout": 0.2,
+        "attention_dropout": 0.4,
+        "attention_scale": 0.7,
+        "bias_initializer": HALVES,
+    },
     **dict.fromkeys(("attention_windows", "max_distance", "max_wavelength")),
 }
 BLOCKWISE = {"position_encoding": "diet_rel", "rank": None, "projection_dim": None}

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_diet import _backend
-from keras_diet.layers.position.position_bias import PositionBias
+from keras_diet.layers.position.position_bias import PositionBias, reads_content
 from keras_diet.types import Config, Integer, Shape, Tensor
 
 
@@ -69,6 +69,11 @@ class CachedPositionBias(PositionBias):
         """Return a layer for the scores of `bias`, without the scores."""
         if isinstance(bias, cls):
             return bias
+        if reads_content(bias):
+            raise ValueError(
+                "Scores that depend on the content cannot be computed before inference. Received: "
+                f"{bias}, which has `reads_content = True`. Use the model as it is."
+            )
         cached = cls(
             bias.num_heads,
             bias.max_length,
@@ -103,6 +108,14 @@ class CachedPositionBias(PositionBias):
         size = (self.num_score_heads, query_length, key_length)
         rows = _backend.slice(scores, (0, start_index, 0), size)
         return ops.expand_dims(rows, 0)
+
+    def by_distance(
+        self, query_length: Integer, key_length: Integer, start_index: Integer
+    ) -> Tensor:
+        """Return the first column of the cached scores, the last query first, and the first row."""
+        scores = self.compute_scores(query_length, key_length, start_index)[0]
+        scores = ops.broadcast_to(scores, (self.num_heads, query_length, key_length))
+        return ops.concatenate([ops.flip(scores[:, 1:, 0], axis=-1), scores[:, 0]], axis=-1)
 
 
 def cache_positions(model: Any) -> Any:
@@ -190,10 +203,10 @@ def _is_functional(layer):
 def arguments_of_copy(attention_implementation: str) -> Config:
     """Return the arguments of a stack or backbone that differ in its copy.
 
-    Cached scores have no features, so `"features"` becomes `"auto"`.
+    Cached scores have no features, so `"features"` and `"indexed"` become `"auto"`.
     """
     changes: Config = {"cached_positions": True}
-    if attention_implementation == "features":
+    if attention_implementation in ("features", "indexed"):
         changes["attention_implementation"] = "auto"
     return changes
 

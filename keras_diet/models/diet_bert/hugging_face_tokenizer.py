@@ -11,22 +11,20 @@ import numpy as np
 import tokenizers
 
 from keras_diet import validation
-from keras_diet.data.columns import host_column
+from keras_diet.data.columns import host_column, in_graph
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
-from keras_diet.models.diet_bert.hugging_face.tokenizer_files import FILE, read_tokenizer_files
-from keras_diet.models.hub.texts import in_graph
+from keras_diet.models.diet_bert.hugging_face.tokenizer_files import (
+    FILE,
+    NAMES_OF_BERT,
+    NAMES_OF_ROBERTA,
+    read_tokenizer_files,
+)
 from keras_diet.models.hub.token_rows import Template
 from keras_diet.models.hub.tokenizer import FastTokenizer
 from keras_diet.types import Config
 
 # The usual names of special tokens.
-_USUAL = {
-    "cls": ("[CLS]", "<s>"),
-    "sep": ("[SEP]", "</s>"),
-    "pad": ("[PAD]", "<pad>"),
-    "mask": ("[MASK]", "<mask>"),
-    "unk": ("[UNK]", "<unk>"),
-}
+_USUAL = {role: (name, NAMES_OF_ROBERTA[role]) for role, name in NAMES_OF_BERT.items()}
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")

@@ -27,6 +27,7 @@ ROWS = [
     ("num_heads", 2.5, SIZE),
     ("dropout", 1.5, RATE),
     ("activation_dropout", -0.1, RATE),
+    ("attention_dropout", 1.1, RATE),
     ("layer_norm_epsilon", -1.0, "must be a positive, finite number"),
     ("gated", "swiglu", FLAG),
     ("normalization", "batch_norm", FLAG),

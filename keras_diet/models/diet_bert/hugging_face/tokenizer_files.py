@@ -130,12 +130,13 @@ class _TokenizerClass:
 
 
 _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
-_NAMES = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "sep": "</s>", "pad": "<pad>"}
-_NAMES |= {"cls": "<s>", "mask": "<mask>"}
+NAMES_OF_BERT = {role: f"[{role.upper()}]" for role in ("unk", "sep", "pad", "cls", "mask")}
+NAMES_OF_ROBERTA = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "sep": "</s>", "pad": "<pad>"}
+NAMES_OF_ROBERTA |= {"cls": "<s>", "mask": "<mask>"}
 _BERT = _TokenizerClass(
     "WordPiece",
     _of_words,
-    {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"},
+    NAMES_OF_BERT,
     pair="{cls} $A {sep} $B:1 {sep}:1",
     settings={"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True},
     number_segments=True,
@@ -143,15 +144,15 @@ _BERT = _TokenizerClass(
 _DISTILBERT = dataclasses.replace(_BERT, number_segments=False)
 _MPNET = dataclasses.replace(
     _BERT,
-    names={**_NAMES, "unk": "[UNK]"},
+    names={**NAMES_OF_ROBERTA, "unk": "[UNK]"},
     pair=_TokenizerClass.pair,
     flags={"mask": {"lstrip": True}},
 )
-_ROBERTA = _TokenizerClass("BPE", _of_bytes, _NAMES, settings={"add_prefix_space": False})
+_ROBERTA = _TokenizerClass("BPE", _of_bytes, NAMES_OF_ROBERTA, settings={"add_prefix_space": False})
 _XLM_ROBERTA = _TokenizerClass(
     "Unigram",
     functools.partial(_of_pieces, unk_id=3),
-    _NAMES,
+    NAMES_OF_ROBERTA,
     single="{bos} $A {eos}",
     pair="{bos} $A {eos} {eos} $B {eos}",
     settings={"add_prefix_space": True},

@@ -100,7 +100,8 @@ def parts_by_name(backbone: keras.Model, architecture: Architecture) -> dict[str
         layers |= architecture.when_gated
     found: dict[str, list[Part]] = {}
     for names, theirs in layers.items():
-        for block in range(backbone.num_layers) if "{}" in theirs else [None]:
+        # Layers that share their weights have one name.
+        for block in range(backbone.num_layers) if "{}" in theirs else [0]:
             for name in names if isinstance(names, tuple) else [names]:
                 layer = _layer(backbone, name, block)
                 order = None
@@ -114,7 +115,7 @@ def parts_by_name(backbone: keras.Model, architecture: Architecture) -> dict[str
 
 def _layer(backbone, name, block):
     """Return a layer by our name, or `None` if the backbone has none."""
-    if block is not None:
+    if name in _LAYERS_OF_BLOCK:
         owner: Any = backbone.encoder.transformer_layers[block]
         path = _LAYERS_OF_BLOCK[name]
     elif name == "position_bias":
@@ -144,7 +145,10 @@ def encoder_tensors(checkpoint: Checkpoint, architecture: Architecture) -> dict[
     }
     # A model without a head has no prefix.
     found = of_encoder or tensors
-    return {name: found[name] for name in found if not name.startswith(architecture.unused)}
+    # Files have the frequencies of rotary positions, which are computed here.
+    unused = [name for name in found if name.endswith("rotary_embeddings.inv_freq")]
+    unused += [name for name in found if name.startswith(architecture.unused)]
+    return {name: found[name] for name in found if name not in unused}
 
 
 def check_tied(checkpoint: Checkpoint, architecture: Architecture, *names: str) -> None:

@@ -28,11 +28,7 @@ from keras_diet.models.diet_bert.hugging_face.heads import (
     SENTENCE_FILES,
     SENTENCE_TRANSFORMER,
 )
-from keras_diet.models.diet_bert.hugging_face.programs import (
-    PROGRAM,
-    QUANTIZED_PROGRAM,
-    write_programs,
-)
+from keras_diet.models.diet_bert.hugging_face.programs import write_programs
 from keras_diet.models.diet_bert.hugging_face.weights import parts_by_name
 from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.presets import whole_preset
@@ -43,7 +39,7 @@ from keras_diet.types import Config
 
 # Arguments of a backbone that do not change what it computes with given weights.
 _WITHOUT_EFFECT = {"name", "trainable", "dtype", "attention_implementation", "recompute", "dropout"}
-_WITHOUT_EFFECT |= {"activation_dropout", "frozen_layers", "encode_inputs"}
+_WITHOUT_EFFECT |= {"activation_dropout", "attention_dropout", "frozen_layers", "encode_inputs"}
 _WITHOUT_EFFECT |= {"kernel_initializer", "bias_initializer"}
 
 
@@ -58,8 +54,8 @@ def write_hugging_face(
     The folder gets `config.json` and `model.safetensors`, in float32, for `transformers`. A task is
     written with its head, e.g. as a `BertForSequenceClassification`, with the names of its classes,
     and with its tokenizer in `tokenizer.json`. A text embedder becomes a folder of
-    sentence-transformers. With `onnx`, the program is in the folder too, for ONNX Runtime and
-    browsers, with any batch size and length.
+    sentence-transformers, and a reranker one of its `CrossEncoder`. With `onnx`, the program is in
+    the folder too, for ONNX Runtime and browsers, with any batch size and length.
 
     All files appear or none. A model that was in the folder is replaced.
 
@@ -72,7 +68,7 @@ def write_hugging_face(
     | embedder | `last_hidden_state`, and `sentence_embedding` of shape `(B, hidden_dim)` |
     | question answerer | `start_logits`, `end_logits` |
     | masked language model | `logits` of all tokens |
-    | classifier | `logits` |
+    | classifier, reranker | `logits` |
 
     Args:
         folder: The folder. It is made if it does not exist.
@@ -200,7 +196,8 @@ def _config_and_weights(model, model_type):
                     f"`{name}` must be {value!r} in the head of a {config['architectures'][0]!r}. "
                     f"Received: {name}={getattr(model, name)!r}"
                 )
-        _check_activation(model, f"the head of a {config['architectures'][0]!r}")
+        if "activation" not in described:
+            _check_activation(model, f"the head of a {config['architectures'][0]!r}")
     tokenizer = getattr(getattr(model, "preprocessor", None), "tokenizer", None)
     if tokenizer is not None:
         first, padding = backbone.first_position, tokenizer.pad_token_id
@@ -259,7 +256,8 @@ def _remove_other_model(folder: Path, is_task: bool, has_tokenizer: bool) -> Non
 
     A file in another folder, which an index may name, stays.
     """
-    names = {WEIGHTS, INDEX, SENTENCE_TRANSFORMER, PROGRAM, QUANTIZED_PROGRAM}
+    names = {WEIGHTS, INDEX, SENTENCE_TRANSFORMER}
+    names |= {f"onnx/{path.name}" for path in folder.glob("onnx/*.onnx*")}
     names |= {name for name in names_of_shards(folder) if Path(name).name == name}
     if is_task:
         # It describes an embedder.
@@ -340,7 +338,7 @@ def _comparable(arguments: Config) -> Config:
         pattern = itertools.cycle(value if isinstance(value, (list, tuple)) else [value])
         values = itertools.islice(pattern, arguments["num_layers"])
         lists[name] = [default if each is None else each for each in values]
-    head_dim = arguments["hidden_dim"] // arguments["num_heads"]
+    head_dim = arguments["head_dim"] or arguments["hidden_dim"] // arguments["num_heads"]
     # Without segments at the input, nothing has their number.
     has_segments = arguments["segment_encoding"] == "input"
     return {
@@ -349,6 +347,7 @@ def _comparable(arguments: Config) -> Config:
         "max_distance": arguments["max_distance"] or 128,
         # The types with a bias share it between layers.
         "sharing": arguments["sharing"] or "layer-wise",
+        "head_dim": head_dim,
         "attention_scale": arguments["attention_scale"] or head_dim**-0.5,
         "num_segments": arguments["num_segments"] if has_segments else 0,
     }
