@@ -5,7 +5,7 @@ BACKENDS := tensorflow jax torch
 BACKEND := $(or $(KERAS_BACKEND),tensorflow)
 PIP_INSTALL := $(BIN)/python -m pip install --constraint constraints.txt --editable
 
-.PHONY: example test test-paper lint format docs docs-serve notebooks clean
+.PHONY: example test test-paper clients lint format docs docs-serve notebooks clean
 
 example: .venv/installed-$(BACKEND)
 	KERAS_BACKEND=$(BACKEND) $(BIN)/python examples/pretrain.py
@@ -22,6 +22,15 @@ test-paper: .venv/installed-dev
 		echo "== $$backend =="; \
 		KERAS_BACKEND=$$backend $(BIN)/python -m pytest -n auto examples/paper/tests || exit 1; \
 	done
+
+# The programs of others that read our folders, for tests/models/test_hugging_face_programs.py.
+clients: .clients/installed
+
+.clients/installed: tests/clients/requirements.txt
+	$(PYTHON) -m venv .clients
+	.clients/bin/python -m pip install --requirement tests/clients/requirements.txt
+	npm install --prefix .clients --ignore-scripts --no-save @huggingface/transformers@4.3.2
+	touch $@
 
 lint: .venv/installed-dev
 	$(BIN)/ruff check .

@@ -64,16 +64,21 @@ def has_row(row: str, step: str) -> bool:
 
 
 def make_model(
-    row: str, size: str, length: int, dtype: str = "float32", dropout: float = DROPOUT
+    row: str,
+    size: str,
+    length: int,
+    dtype: str = "float32",
+    dropout: float = DROPOUT,
+    **options: Any,
 ) -> Any:
-    """Return the model of a row, with random weights."""
+    """Return the model of a row, with random weights. Only some models have other options."""
     arguments = {**SIZES[size], "vocabulary_size": VOCABULARY_SIZE, "dropout": dropout}
     arguments["max_sequence_length"] = max(length, 512)
     if row == "hugging_face":
-        return make_hugging_face_model(**arguments)
+        return make_hugging_face_model(**arguments, **options)
     if row == "kerashub":
         return keras_hub.models.BertBackbone(**arguments, dtype=dtype)
-    model = DietBertBackbone(**arguments, **ENCODINGS[row], dtype=dtype)
+    model = DietBertBackbone(**arguments, **ENCODINGS[row], dtype=dtype, **options)
     if row == "diet_abs_cached":
         return cache_positions(model)
     return model
@@ -87,6 +92,7 @@ def make_hugging_face_model(
     intermediate_dim: int,
     dropout: float,
     max_sequence_length: int,
+    attn_implementation: str = "sdpa",
 ) -> Any:
     import torch
     import transformers
@@ -100,7 +106,7 @@ def make_hugging_face_model(
         hidden_dropout_prob=dropout,
         attention_probs_dropout_prob=dropout,
         max_position_embeddings=max_sequence_length,
-        attn_implementation="sdpa",
+        attn_implementation=attn_implementation,
     )
     return transformers.BertModel(config).to("cuda" if torch.cuda.is_available() else "cpu")
 

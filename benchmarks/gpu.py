@@ -4,50 +4,49 @@ The parts are:
 
 - `gradients`: gradients of a bias from the backend's kernel in bfloat16, compared with scores in
   float32, for each shape of a bias, and for lengths that 8 does not divide;
-- `attention`: time and memory of one attention layer with a learned bias, forward and backward, by
-  length. On PyTorch also without a bias (`sdpa`), with FlexAttention, and with the bias of T5 and
-  MPNet in Hugging Face's library;
-- `training`: a training step of BERT, on PyTorch beside Hugging Face's BERT.
+- `attention`: time and memory of one attention layer with each bias by distance, forward and
+  backward, by length. On PyTorch also without a bias (`sdpa`), with FlexAttention, and with the
+  bias of T5 and MPNet in Hugging Face's library;
+- `packed`: the same for sequences of one document, of 16 documents, and with a window;
+- `training`: a training step of BERT, beside KerasHub's BERT, and on PyTorch beside Hugging Face's
+  BERT with two of its implementations of attention.
 
-A cell that does not fit into memory is marked. The results are written after each cell, so
-`--resume` continues. It takes about 20 minutes on one GPU for both backends. It also runs without a
-GPU, for which the last command has small sizes. TensorFlow has no results.
+A row that does not fit into memory is marked. The results are written after each row, and
+`--resume` continues. The first parts take ten minutes on one GPU. It also runs without a GPU, for
+which the last command has small sizes. TensorFlow has no results.
 
-    KERAS_BACKEND=torch python -m benchmarks.gpu --output runs/gpu_torch.json
-    KERAS_BACKEND=jax python -m benchmarks.gpu --output runs/gpu_jax.json
-    KERAS_BACKEND=torch python -m benchmarks.gpu --size tiny --batches 2x32 --lengths 64 --rounds 2
+    KERAS_BACKEND=torch python -m benchmarks.gpu --rounds 10 --resume --output runs/gpu_torch.json
+    KERAS_BACKEND=jax python -m benchmarks.gpu --rounds 10 --resume --output runs/gpu_jax.json
+    KERAS_BACKEND=torch python -m benchmarks.gpu --size tiny --batches 2x32 --lengths 64 \\
+        --packed 2x64 --rounds 2
 """
 
 import argparse
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
+from tqdm import tqdm
 
 from benchmarks import bert_models, measure
 from benchmarks.results import (
     make_parser,
     markdown_table,
-    measure_cells,
     page_of,
     parse,
+    save,
     start,
 )
-from keras_diet.layers import (
-    AbsolutePositionBias,
-    BiasedMultiHeadAttention,
-    BucketedRelativePositionBias,
-    RelativePositionBias,
-    ScoreTerms,
-)
+from keras_diet import layers
+from keras_diet.layers import BiasedMultiHeadAttention, ScoreTerms
 from keras_diet.layers.attention.prepared_terms import prepare
 from keras_diet.layers.position.relative_shift import scores_of_distances
 
 MODULE = "benchmarks.gpu"
-PARTS = ("gradients", "attention", "training")
+PARTS = ("gradients", "attention", "packed", "training")
 DTYPE = "mixed_bfloat16"
 # The axes of a bias of each shape that are not 1: batch, heads, queries, keys.
 SHAPES = {
@@ -61,21 +60,58 @@ SHAPES = {
 DISTANCES = "DIET-REL"
 LENGTHS_OF_GRADIENTS = ((128, 128), (100, 100), (61, 83))
 ROWS_ON_TORCH = ("sdpa", "flex_attention", "hugging_face_t5", "hugging_face_mpnet")
-TRAINING_ROWS = ("hugging_face", "input", "diet_abs", "diet_rel")
+# The bias layers by name. A name may end with an `attention_implementation` other than "auto".
+BIASES: dict[str, Callable[..., Any]] = {
+    "diet_abs": functools.partial(layers.AbsolutePositionBias, rank=64),
+    "diet_rel": layers.RelativePositionBias,
+    "t5": layers.BucketedRelativePositionBias,
+    "alibi": layers.AlibiPositionBias,
+    "kerple": layers.KerplePositionBias,
+    "sandwich": layers.SandwichPositionBias,
+    "fire": layers.FirePositionBias,
+}
+IMPLEMENTATIONS = ("full", "features", "indexed")
+# Rows that other rows are compared with come first.
+ATTENTION_ROWS = (
+    *("no_bias", "diet_rel", "diet_rel_indexed", "t5", "t5_indexed", "diet_abs"),
+    *("diet_abs_features", *ROWS_ON_TORCH, "alibi", "alibi_indexed", "kerple", "kerple_indexed"),
+    *("sandwich", "sandwich_indexed", "fire", "diet_rel_full"),
+)
+NUM_DOCUMENTS, WINDOW = 16, 65
+PACKED_ROWS = {
+    f"{name}{ending}": terms
+    for ending in ("", "_indexed")
+    for name, terms in {
+        "diet_rel": {},
+        "diet_rel_documents": {"num_documents": NUM_DOCUMENTS},
+        "diet_rel_window": {"sliding_window": WINDOW},
+    }.items()
+}
+TRAINING_ROWS = (
+    *("input", "diet_rel", "diet_abs", "hugging_face", "hugging_face_flex", "kerashub", "t5"),
+    "diet_rel_indexed",
+)
+
+
+def has_row(row: str) -> bool:
+    """Whether this backend has a row here. On a CPU FlexAttention has no gradients."""
+    is_flex = row.endswith(("indexed", "flex", "flex_attention"))
+    if keras.config.backend() == "torch":
+        return not (is_flex and measure.device() == "cpu")
+    return row not in ROWS_ON_TORCH and not row.startswith("hugging_face")
+
+
+def implementation_of(row: str) -> tuple[str, str]:
+    """Return the name of a row without its implementation, and the implementation."""
+    for name in IMPLEMENTATIONS:
+        if row.endswith(f"_{name}"):
+            return row.removesuffix(f"_{name}"), name
+    return row, "auto"
 
 
 def make_bias(name: str, num_heads: int, length: int) -> keras.layers.Layer | None:
-    arguments = {"num_heads": num_heads, "dtype": DTYPE}
-    if name.startswith("diet_abs"):
-        return AbsolutePositionBias(max_length=length, rank=64, **arguments)
-    if name == "diet_rel":
-        return RelativePositionBias(max_length=length, **arguments)
-    if name == "t5":
-        return BucketedRelativePositionBias(**arguments)
-    return None
-
-
-BIASES = ("no_bias", "diet_abs", "diet_abs_features", "diet_rel", "t5")
+    make = BIASES.get(name)
+    return None if make is None else make(num_heads=num_heads, max_length=length, dtype=DTYPE)
 
 
 # === Gradients of a bias ===
@@ -139,18 +175,29 @@ def compare_gradients(shape: str, query_length: int, key_length: int) -> dict[st
 # === One attention layer ===
 
 
-def make_attention_step(row: str, length: int, options: argparse.Namespace) -> Callable[[], Any]:
-    """Return a function that runs attention and its gradients for one sequence."""
+def make_attention_step(
+    row: str,
+    batch_size: int,
+    length: int,
+    options: argparse.Namespace,
+    num_documents: int | None = None,
+    sliding_window: int | None = None,
+) -> Callable[[], Any]:
+    """Return a function that runs attention and its gradients."""
     sizes = bert_models.SIZES[options.size]
     hidden_dim, num_heads = sizes["hidden_dim"], sizes["num_heads"]
     rng = np.random.default_rng(bert_models.SEED)
-    inputs = rng.normal(size=(1, length, hidden_dim)).astype("float32")
+    inputs = rng.normal(size=(batch_size, length, hidden_dim)).astype("float32")
     if row in ROWS_ON_TORCH:
         return make_torch_attention_step(row, inputs, num_heads)
+    name, implementation = implementation_of(row)
     attention = BiasedMultiHeadAttention(num_heads, hidden_dim // num_heads, dtype=DTYPE)
-    bias = make_bias(row, num_heads, length)
-    terms = ScoreTerms(bias=bias)
-    implementation = "features" if row.endswith("features") else "auto"
+    bias = make_bias(name, num_heads, length)
+    ids = None
+    if num_documents is not None:
+        ids = np.arange(length) * num_documents // length
+        ids = ops.convert_to_tensor(np.tile(ids, (batch_size, 1)), "int32")
+    terms = ScoreTerms(bias=bias, sliding_window=sliding_window, document_ids=ids)
     arguments = {"training": True, "implementation": implementation}
     plan = attention.plan(terms, inputs.shape, **arguments)
     inputs = ops.cast(inputs, "bfloat16")
@@ -160,10 +207,10 @@ def make_attention_step(row: str, length: int, options: argparse.Namespace) -> C
         return attention(inputs, inputs, score_terms=prepared, training=True)
 
     forward(inputs)
-    layers = [layer for layer in (attention, bias) if layer is not None]
+    trained = [layer for layer in (attention, bias) if layer is not None]
     if keras.config.backend() == "jax":
-        return make_jax_gradients(forward, layers, inputs)
-    parameters = [variable.value for layer in layers for variable in layer.trainable_variables]
+        return make_jax_gradients(forward, trained, inputs)
+    parameters = [variable.value for layer in trained for variable in layer.trainable_variables]
     return make_torch_gradients(forward, parameters, inputs)
 
 
@@ -264,51 +311,54 @@ def _mpnet_attention(row, length, hidden_dim, num_heads):
     return module, forward
 
 
-def measure_attention(length: int, options: argparse.Namespace) -> dict[str, Any]:
-    """Return milliseconds and memory of each row that fits into memory."""
-    rows = [*BIASES, *(ROWS_ON_TORCH if keras.config.backend() == "torch" else ())]
-    if measure.device() == "cpu" and "flex_attention" in rows:
-        # It has no gradients on a CPU.
-        rows.remove("flex_attention")
-    steps, results = {}, {}
-    for row in rows:
-        try:
-            step = make_attention_step(row, length, options)
-            step()
-            memory = getattr(step, "memory", None)
-            results[row] = {"mib": measure.memory_of(step) if memory is None else memory}
-            steps[row] = step
-        except Exception as error:
-            if "memory" not in str(error).lower():
-                raise
-            results[row] = {"failed": "out of memory"}
-    times = measure.time_in_turn(steps, options.rounds)
-    for row, seconds in times.items():
-        results[row] |= _times(seconds, times["no_bias"])
-    return results
-
-
-def _times(seconds, reference):
-    median, _ = measure.median_and_quartiles(seconds)
-    ratio, quartiles = measure.ratio(seconds, reference)
-    return {"milliseconds": 1000 * median, "ratio": ratio, "ratio_quartiles": quartiles}
-
-
 # === Training steps ===
 
 
-def measure_training(batch: str, options: argparse.Namespace) -> dict[str, Any]:
-    batch_size, length = map(int, batch.split("x"))
+def make_training_step(
+    row: str, batch_size: int, length: int, options: argparse.Namespace
+) -> Callable[[], Any]:
     inputs = bert_models.make_inputs(batch_size, length)
     targets = bert_models.make_targets(options.size, batch_size, length)
-    steps = {}
-    for row in TRAINING_ROWS:
-        if bert_models.has_row(row, "training"):
-            model = bert_models.make_model(row, options.size, length, DTYPE, options.dropout)
-            steps[row] = bert_models.make_step(row, model, "training", inputs, targets, DTYPE)
-            steps[row]()
-    times = measure.time_in_turn(steps, options.rounds)
-    return {row: _times(seconds, times["input"]) for row, seconds in times.items()}
+    arguments = {}
+    name, implementation = implementation_of(row)
+    if row == "hugging_face_flex":
+        name, arguments = "hugging_face", {"attn_implementation": "flex_attention"}
+    elif implementation != "auto":
+        arguments = {"attention_implementation": implementation}
+    model = bert_models.make_model(name, options.size, length, DTYPE, options.dropout, **arguments)
+    return bert_models.make_step(name, model, "training", inputs, targets, DTYPE)
+
+
+# === Times of rows ===
+
+
+def measure_row(
+    make_step: Callable[[], Callable[[], Any]], reference: dict[str, Any] | None, rounds: int
+) -> dict[str, Any]:
+    """Return milliseconds and memory of a step, if it fits into memory.
+
+    Args:
+        make_step: Makes the step.
+        reference: The results of the row that times are compared with, or `None` for that row.
+        rounds: Number of times.
+    """
+    try:
+        step = make_step()
+        step()
+        memory = getattr(step, "memory", None)
+        memory = measure.memory_of(step) if memory is None else memory
+    except Exception as error:
+        if "memory" not in str(error).lower():
+            raise
+        return {"failed": "out of memory"}
+    (seconds,) = measure.time_in_turn({"step": step}, rounds).values()
+    median, quartiles = measure.median_and_quartiles(seconds)
+    found = {"mib": memory, "milliseconds": 1000 * median}
+    of_reference = (reference or found).get("milliseconds")
+    if of_reference is None:
+        return found
+    ratios = [1000 * each / of_reference for each in (median, *quartiles)]
+    return {**found, "ratio": ratios[0], "ratio_quartiles": ratios[1:]}
 
 
 # === The program ===
@@ -318,8 +368,8 @@ INTRODUCTION = """\
 - *Gradients*: the largest difference from scores in float32, relative to the largest gradient. One
   rounding to bfloat16 is up to 0.004.
 - *Milliseconds* is the median of the rounds.
-- *Ratio* is the median of the ratios in each round, to attention without a bias or to BERT with
-  positions at the input, with quartiles.
+- *Ratio* is the time relative to attention without a bias or to the first row, and of a training
+  step to BERT with positions at the input, with quartiles.
 - *MiB* is the memory that a step adds.
 """
 
@@ -339,13 +389,13 @@ def make_tables(run: dict[str, Any]) -> list[str]:
             continue
         for name, row in cell["result"].items():
             mib = [f"{row['mib']:.0f}" if "mib" in row else "-"]
-            cells = [cell["name"], name, *_cells_of_times(row)]
-            tables[cell["part"]].append(cells + (mib if cell["part"] == "attention" else []))
+            tables[cell["part"]].append([cell["name"], name, *_cells_of_times(row), *mib])
     times = ["milliseconds", "ratio"]
     columns = {
         "gradients": ["bias, lengths", "program", "bias", "query", "value"],
         "attention": ["tokens", "row", *times, "MiB"],
-        "training": ["sequences x tokens", "row", *times],
+        "packed": ["sequences x tokens", "row", *times, "MiB"],
+        "training": ["sequences x tokens", "row", *times, "MiB"],
     }
     for part, rows in tables.items():
         if rows:
@@ -356,18 +406,21 @@ def make_tables(run: dict[str, Any]) -> list[str]:
 def _cells_of_times(row):
     if "failed" in row:
         return [row["failed"], "-"]
+    if "ratio" not in row:
+        return [f"{row['milliseconds']:.2f}", "-"]
     low, high = row["ratio_quartiles"]
     return [f"{row['milliseconds']:.2f}", f"{row['ratio']:.2f} ({low:.2f} - {high:.2f})"]
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser(__doc__)
-    lengths = [512, 1024, 2048, 4096, 8192, 16384]
+    lengths = [8192, 512, 2048, 1024, 4096, 16384]
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--size", choices=bert_models.SIZES, default="base", help="size of BERT")
     parser.add_argument("--lengths", type=int, nargs="+", default=lengths, help="of attention")
-    batches = ["32x128", "8x512"]
-    parser.add_argument("--batches", nargs="+", default=batches, help="sequences x tokens")
+    batches = ["8x512", "1x8192"]
+    parser.add_argument("--packed", nargs="+", default=["8x4096"], help="sequences x tokens")
+    parser.add_argument("--batches", nargs="+", default=batches, help="of the training step")
     parser.add_argument("--dropout", type=float, default=0.0, help="of the training step")
     parser.add_argument("--rounds", type=int, default=15, help="timed steps of each kind")
     return parse(parser, argv)
@@ -377,26 +430,60 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parse_arguments(argv)
     keras.utils.set_random_seed(bert_models.SEED)
     run = start(MODULE, options, ("size", "rounds", "dropout"), seed=bert_models.SEED)
-    cells: dict[tuple[str, str], Callable[[], Any]] = {}
+    for part, name, rows in cells_of(options):
+        key = f"{part}, {name}"
+        if part == "gradients":
+            if key not in run["cells"]:
+                result = rows["gradients"]()
+                run["cells"][key] = {"part": part, "name": name, "result": result}
+                save(options, run, make_page)
+            continue
+        cell = run["cells"].setdefault(key, {"part": part, "name": name, "result": {}})
+        for row, make_step in tqdm(rows.items(), desc=key, unit="row"):
+            if row not in cell["result"]:
+                keras.backend.clear_session()
+                reference = next(iter(cell["result"].values()), None)
+                cell["result"][row] = measure_row(make_step, reference, options.rounds)
+                save(options, run, make_page)
+    print(make_page({options.name: run}))
+
+
+def cells_of(options: argparse.Namespace) -> Iterator[tuple[str, str, dict[str, Any]]]:
+    """Yield part, name and rows of each cell, with a function for each row."""
     if "gradients" in options.parts:
         for shape in (*SHAPES, DISTANCES):
             for lengths in LENGTHS_OF_GRADIENTS:
                 name = f"{shape}, {lengths[0]} x {lengths[1]}"
-                cells["gradients", name] = functools.partial(compare_gradients, shape, *lengths)
+                compare = functools.partial(compare_gradients, shape, *lengths)
+                yield "gradients", name, {"gradients": compare}
     if "attention" in options.parts:
         for length in options.lengths:
-            measured = functools.partial(measure_attention, length, options)
-            cells["attention", str(length)] = measured
+            make = functools.partial(make_attention_step, batch_size=1, length=length)
+            yield "attention", str(length), steps_of(ATTENTION_ROWS, make, options)
+    if "packed" in options.parts:
+        for batch in options.packed:
+            batch_size, length = map(int, batch.split("x"))
+            steps = {}
+            for row, terms in PACKED_ROWS.items():
+                make = functools.partial(
+                    make_attention_step, batch_size=batch_size, length=length, **terms
+                )
+                name = row.replace("_documents", "").replace("_window", "")
+                if has_row(row):
+                    steps[row] = functools.partial(make, name, options=options)
+            yield "packed", batch, steps
     if "training" in options.parts:
         for batch in options.batches:
-            cells["training", batch] = functools.partial(measure_training, batch, options)
+            batch_size, length = map(int, batch.split("x"))
+            make = functools.partial(make_training_step, batch_size=batch_size, length=length)
+            yield "training", batch, steps_of(TRAINING_ROWS, make, options)
 
-    def measure_cell(part: str, name: str) -> dict[str, Any]:
-        keras.backend.clear_session()
-        return {"part": part, "name": name, "result": cells[part, name]()}
 
-    named = {", ".join(cell): functools.partial(measure_cell, *cell) for cell in cells}
-    measure_cells(options, run, named, make_page)
+def steps_of(
+    rows: Sequence[str], make: Callable[..., Any], options: argparse.Namespace
+) -> dict[str, Callable[[], Any]]:
+    """Return a function for each row of this backend, which makes the step of the row."""
+    return {row: functools.partial(make, row, options=options) for row in rows if has_row(row)}
 
 
 if __name__ == "__main__":

@@ -8,7 +8,7 @@ needs. Nothing is executed.
 The results are printed. After each program they are also written to `--output` as JSON, and to a
 page of tables beside it. `--resume` adds to the results in `--output`.
 
-    pip install "keras-diet[tpu-compile]"
+    pip install ".[tpu-compile]"
     KERAS_BACKEND=jax python -m benchmarks.tpu_compile --output runs/tpu_compile.json
     KERAS_BACKEND=jax python -m benchmarks.tpu_compile --sizes small --steps inference --rows shaw
     KERAS_BACKEND=jax python -m benchmarks.tpu_compile --sizes small --steps inference \\
@@ -101,9 +101,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
             f"Received: KERAS_BACKEND={keras.config.backend()}. Set KERAS_BACKEND=jax."
         )
     if importlib.util.find_spec("libtpu") is None:
-        parser.error(
-            'The compiler for TPUs is not installed. Run pip install "keras-diet[tpu-compile]".'
-        )
+        parser.error('The compiler for TPUs is not installed. Run pip install ".[tpu-compile]".')
     return options
 
 

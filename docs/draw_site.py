@@ -1,8 +1,8 @@
 """Draw pictures of the site: `python docs/draw_site.py`.
 
 `diet.svg` shows what DIET adds to the scores of a head, as Figure 3 of the paper does, and
-`paper_results.svg` the paper's results, as Figure 1. `healing.svg` has results of examples/paper,
-and the others have those of docs/benchmarks.
+`paper_results.svg` the paper's results, as Figure 1. `healing.svg` and `lesson.svg` have results of
+examples/paper, and the others have those of docs/benchmarks.
 """
 
 import csv
@@ -34,6 +34,7 @@ GPU_ROWS = {
     "diet_abs": ('DIET-ABS, "auto"', {"color": "#1f5fa8", "marker": "o"}),
     "diet_abs_features": ('DIET-ABS, "features"', {"color": "#1f5fa8", "linestyle": "--"}),
     "diet_rel": ("DIET-REL", {"color": "#c4561b", "marker": "s"}),
+    "t5": ("T5", {"color": "#2f7d32", "marker": "^"}),
     "hugging_face_t5": ("T5 in transformers", {"color": "black", "linestyle": ":"}),
 }
 
@@ -177,7 +178,7 @@ def draw_gpu() -> None:
             axis.set_xticks(lengths, map(str, lengths))
             axis.set_xticks([], minor=True)
         time.set_title(BACKENDS[backend])
-        time.set_yticks([1, 2, 5, 10, 20, 40], [1, 2, 5, 10, 20, 40])
+        time.set_yticks([1, 3, 10, 30, 100, 300], [1, 3, 10, 30, 100, 300])
         memory.set_xlabel("tokens")
     save_time_and_memory(figure, axes, "gpu", "time / time without a bias")
 
@@ -227,6 +228,25 @@ def draw_healing() -> None:
     save(figure, "healing")
 
 
+def draw_lesson() -> None:
+    """Draw the validation losses of `make example`, and of BERT's initial values."""
+    text = (RESULTS / "lesson.csv").read_text(encoding="utf-8")
+    rows = list(csv.DictReader(text.splitlines()))
+    figure = Figure(figsize=(7.2, 2.9), layout="constrained")
+    axis = figure.subplots()
+    for encoding, stddev, label, style in (
+        ("diet_abs", "1", "DIET-ABS, scores of 1", {"color": "#1f5fa8", "marker": "o"}),
+        ("diet_abs", "", "DIET-ABS, BERT's values", {"color": "#1f5fa8", "linestyle": "--"}),
+        ("input", "", "positions at the input", {"color": "gray", "marker": "s"}),
+    ):
+        run = [r for r in rows if (r["encoding"], r["initial_score_stddev"]) == (encoding, stddev)]
+        steps, losses = ([float(row[name]) for row in run] for name in ("step", "val_loss"))
+        axis.plot(steps, losses, label=label, **style)
+    axis.set(xlabel="steps", ylabel="validation loss")
+    axis.legend(fontsize=8)
+    save(figure, "lesson")
+
+
 if __name__ == "__main__":
     draw_diet()
     draw_costs()
@@ -235,3 +255,4 @@ if __name__ == "__main__":
     draw_searches()
     draw_paper_results()
     draw_healing()
+    draw_lesson()

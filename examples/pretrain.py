@@ -4,7 +4,7 @@ You learn the steps of pretraining: text, vocabulary, packed sequences, model, s
 that an interruption does not repeat, and a preset. The text is the language reference that ships
 with every Python, so nothing is downloaded. Put your own documents into `read_text`.
 
-Both models get the same text, number of steps and seed. Learning rate and warm-up are those of the
+Both models get the same text, number of steps and seed. Learning rate and warm-up come from the
 paper (Chen et al., EMNLP 2021, Table 7). To resume an interrupted run, start it again: training
 continues with the next step. `examples/paper/pretrain_masked_lm.py` has options for all of this.
 
@@ -26,6 +26,9 @@ import numpy as np
 from keras_diet import analysis, models, pretraining, training
 
 LENGTH, BATCH_SIZE, SEED = 64, 32, 0
+SIZES = {"num_layers": 2, "num_heads": 4, "hidden_dim": 128, "intermediate_dim": 512}
+# Larger first scores than by default: see docs/reproduction/initial_scores.md.
+POSITIONS = {"diet_abs": {"rank": LENGTH, "initial_score_stddev": 1.0}, "input": {}}
 
 
 def read_text():
@@ -53,17 +56,13 @@ def make_model(position_encoding, tokenizer, steps):
     keras.utils.set_random_seed(SEED)
     backbone = models.DietBertBackbone(
         vocabulary_size=tokenizer.vocabulary_size(),
-        num_layers=2,
-        num_heads=4,
-        hidden_dim=128,
-        intermediate_dim=512,
         max_sequence_length=LENGTH,
         position_encoding=position_encoding,
-        # A single segment tells nothing.
-        segment_encoding="none",
+        segment_encoding="none",  # a single segment tells nothing
+        **SIZES,
+        **POSITIONS[position_encoding],
     )
-    # Masked words do not use the pooler, so it gets no gradient.
-    backbone.pooled_dense.trainable = False
+    backbone.pooled_dense.trainable = False  # masked words do not use it, so it gets no gradient
     masked_lm = models.DietBertMaskedLM(backbone)
     rate = training.WarmupLinearDecay(0.0018, steps, warmup_proportion=0.025)
     optimizer = keras.optimizers.AdamW(rate, weight_decay=0.01)
@@ -82,18 +81,17 @@ def save(masked_lm, tokenizer, folder):
     analysis.plot_scores(scores).savefig(folder / "position_scores.png")
 
 
-def main(steps=400, epochs=4, vocabulary_size=4000, folder=None):
+def main(steps=400, epochs=8, vocabulary_size=4000, folder=None):
     """Train both models and compare their losses on held-out text."""
     folder = Path(folder or Path("runs", "pretrain", keras.config.backend()))
     documents, held_out = read_text()
-    vocabulary = pretraining.train_wordpiece_vocabulary(
-        itertools.chain.from_iterable(documents), vocabulary_size, lowercase=True
-    )
+    lines = itertools.chain.from_iterable(documents)
+    vocabulary = pretraining.train_wordpiece_vocabulary(lines, vocabulary_size, lowercase=True)
     tokenizer = models.DietBertTokenizer(vocabulary, lowercase=True)
     batches = make_batches(documents, tokenizer, repeat=True)[:steps]
     validation = make_batches(held_out, tokenizer, shuffle=False, drop_remainder=False)
     losses = {}
-    for name in ("diet_abs", "input"):
+    for name in POSITIONS:
         print(f"\n== {name} ({keras.config.backend()}) ==", flush=True)
         masked_lm = make_model(name, tokenizer, steps)
         history = training.ExactResume(folder / name / "checkpoints", save_every=200).fit(
@@ -106,13 +104,15 @@ def main(steps=400, epochs=4, vocabulary_size=4000, folder=None):
             validation_steps=len(validation),
             verbose=1 if sys.stdout.isatty() else 2,
         )
-        losses[name] = history.history["val_loss"][-1]
+        losses[name] = history.history["val_loss"]
         save(masked_lm, tokenizer, folder / name)
         for guess in masked_lm.fill_mask("the function returns a new [MASK] object .", top_k=3):
             print(f"  {guess['probability']:.2f}  {guess['text']}")
     print(f"\nValidation loss after {steps} steps, seed {SEED}:")
-    print("  ".join(f"{name}: {loss:.4f}" for name, loss in losses.items()))
-    print(f"Presets and pictures are in {folder}.")
+    print("  ".join(f"{name}: {found[-1]:.4f}" for name, found in losses.items()))
+    table = np.stack([*losses.values()], axis=-1)
+    np.savetxt(folder / "losses.csv", table, "%.4f", ",", header=",".join(losses), comments="")
+    print(f"Presets, losses and pictures are in {folder}.")
     return losses
 
 

@@ -229,6 +229,17 @@ def records_gradients():
     return torch.is_grad_enabled()
 
 
+def allows_flex_attention():
+    """Whether PyTorch records no program for another place, and gradients may differ in rounding.
+
+    FlexAttention adds the gradients of a bias in any order.
+    """
+    import torch
+
+    recorded = torch.compiler.is_exporting() or torch.jit.is_tracing()
+    return not (recorded or torch.are_deterministic_algorithms_enabled())
+
+
 def is_float16(dtype):
     """Whether a dtype is float16, whatever object it is."""
     return keras.backend.standardize_dtype(dtype) == "float16"
@@ -303,6 +314,16 @@ def map_in_turn(function, blocks, dtype):
 
     # Keras's map runs ten calls at a time, and one more to learn the shape of the result.
     return tf.map_fn(function, blocks, fn_output_signature=dtype, parallel_iterations=1)
+
+
+def read(tensor, *indices):
+    """Return `tensor[indices]` for indices of the same shape, or of shapes that broadcast."""
+    if keras.backend.backend() != "tensorflow":
+        return tensor[indices]
+    import tensorflow as tf
+
+    zero = 0 * sum(indices)
+    return tf.gather_nd(tensor, tf.stack([index + zero for index in indices], axis=-1))
 
 
 def top_k(inputs, k):

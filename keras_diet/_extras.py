@@ -13,5 +13,5 @@ if _missing:
     raise ImportError(
         "`keras_diet.layers`, `keras_diet.metrics` and `keras_diet.training` need Keras and NumPy. "
         f"The rest also needs {', '.join(_missing)}. Install what is missing, with the name of "
-        'your backend: `pip install "keras-diet[jax]"`, or [tensorflow] or [torch].'
+        'your backend: `pip install ".[jax]"` in a clone of keras_diet, or [tensorflow] or [torch].'
     )

@@ -1,12 +1,14 @@
-"""Tables of pages that copy results: each cell has the numbers of its cell in the file.
+"""Tables and sentences that copy results have the numbers of the files.
 
 `COPIES` has a row for each table: the page, the columns of the table, and a function that returns
-the numbers of each cell, by the names of its row and its column.
+the numbers of each cell, by the names of its row and its column. `CLAIMS` has a row for each
+sentence with a link to a result: the page, the text around the numbers, and the numbers.
 """
 
 import csv
 import itertools
 import json
+import os
 import re
 import statistics
 from pathlib import Path
@@ -100,10 +102,10 @@ def packed():
     columns["`length_buckets`, texts sorted"] = "length_buckets, sorted"
     ((_, _, rows),) = tables_of(BENCHMARKS / "packed_texts.md")
     return {
-        (row["step"], column): numbers_of(row["texts/s"])
+        (f"{row['batch']}, {row['step']}", column): numbers_of(row["texts/s"])
         for row in rows
         for column, name in columns.items()
-        if (row["batch"], row["texts"]) == ("128", name)
+        if row["texts"] == name
     }
 
 
@@ -247,12 +249,55 @@ TRANSLATORS = {
     "our model with Marian's blocks": "sinusoidal_post_norm",
     "the same, with Marian's initial weights": "sinusoidal_from_marian",
 }
+
+
+def four_layers_of_pretraining():
+    columns = {"BERT's initial values": None, "scores of 1": 1.0}
+    rows = ("DIET-ABS, rank 128", "DIET-REL", "positions at the input")
+    return mean_losses(
+        {
+            (row, column): losses("initial_scores_4_layers", ROWS[row], stddev, 256, 0.001)
+            for row in rows
+            for column, stddev in columns.items()
+        }
+    )
+
+
+def figure_losses():
+    columns = {"input": "BERT", "diet_abs": "DIET-ABS", "diet_rel": "DIET-REL"}
+    columns["diet_abs_input"] = "DIET-ABS and input"
+    return {
+        (row["steps"], columns[row["encoding"]]): [float(row["val_loss"])]
+        for row in rows_of("figures.csv")
+    }
+
+
+def sharing():
+    names = {"diet_rel": "DIET-REL", "diet_abs": "DIET-ABS"}
+    return {
+        (names[row["model"]], f'`"{row["sharing"]}"`'): [float(row["before"])]
+        for row in rows_of("convert_bert_sharing.csv")
+        if row["model"] in names
+    }
+
+
+def packaged_preset():
+    return {
+        (
+            row["learning_rate"].replace("0.0005", "5e-4").replace("e-05", "e-5"),
+            f"seed {row['seed']}",
+        ): [100 * float(row["metrics"].partition("=")[2])]
+        for row in rows_of("packaged_preset.csv")
+    }
+
+
 EMBEDDED = {
     "before": "before",
     "after 830 entailment pairs of XNLI": "after entailment",
     "after 5,749 scored pairs of STS-B": "after scores",
 }
 LIBRARIES = ("keras_diet", "sentence-transformers")
+PRESET = "../keras_diet/models/diet_bert/presets/diet_bert_tiny_en/README"
 COPIES = {
     ("get_started/cost_and_speed", "PyTorch"): recomputation,
     ("guides/trained_encoders", "Spearman"): encoders,
@@ -266,10 +311,10 @@ COPIES = {
     ("guides/embeddings", "Pearson"): lambda: printed(
         PAPER / "README.md", EMBEDDED, {"Pearson": "pearson", "Spearman": "spearman"}
     ),
-    ("guides/embeddings", "time of a step"): lambda: printed(
+    ("guides/embeddings", "our step time divided by the other"): lambda: printed(
         BENCHMARKS / "train_embedders.md",
         {"0": "0", "1": "1"},
-        {"before": "before", "time of a step": "time of a step"}
+        {"before": "before", "our step time divided by the other": "time of a step"}
         | {name: f"after, {name}" for name in LIBRARIES},
     ),
     ("guides/translation", "CS-EN"): lambda: printed(
@@ -277,9 +322,13 @@ COPIES = {
         TRANSLATORS,
         {name.upper(): name for name in ("en-de", "de-en", "en-cs", "cs-en")},
     ),
-    ("reproduction/study", "0.002"): scales,
-    ("reproduction/study", "BERT's"): four_layers,
-    ("reproduction/study", "masks"): documents,
+    ("guides/pretraining", "scores of 1"): four_layers_of_pretraining,
+    ("guides/from_bert", '`"layer-wise"`'): sharing,
+    ("reproduction/figures", "DIET-ABS and input"): figure_losses,
+    (PRESET, "seed 0"): packaged_preset,
+    ("reproduction/initial_scores", "0.002"): scales,
+    ("reproduction/initial_scores", "BERT's"): four_layers,
+    ("reproduction/documents", "masks"): documents,
 }
 
 
@@ -310,23 +359,212 @@ def test_cells_are_those_of_the_files(page, column):
     assert shown.keys() == expected.keys()
     for cell, text in shown.items():
         for word, value in zip(words_of(text), expected[cell], strict=True):
-            number, _, exponent = word.partition("e")
-            unit = 10.0 ** (int(exponent or 0) - len(number.partition(".")[2]))
-            assert abs(float(word) - value) <= 0.5001 * unit, (cell, text, value)
+            compare(word, value, (cell, text))
+
+
+# === Sentences ===
+
+
+def lengths_of(run, tokens, *rows):
+    """The rows of a length in the benchmark of implementations, and a function of their ratios."""
+    return [
+        cells_of("attention_implementations", run)[f"{encoding}, {tokens} tokens, inference"][
+            "rows"
+        ][implementation]
+        for encoding, implementation in rows
+    ]
+
+
+def blocks_on_jax():
+    pairs = ("diet_abs", "blockwise"), ("diet_abs", "full"), ("diet_rel", "blockwise")
+    absolute, full, relative, whole = lengths_of("JAX", 2048, *pairs, ("diet_rel", "full"))
+    ratios = absolute["mib"] / full["mib"], absolute["ratio_to_full"]
+    return [*ratios, relative["mib"] / whole["mib"], relative["ratio_to_full"]]
+
+
+def features_on_torch():
+    pairs = ("diet_abs", "features"), ("diet_abs", "full")
+    features, full = lengths_of("PyTorch", 8192, *pairs)
+    return [features["ratio_to_full"], features["mib"] / full["mib"]]
+
+
+def on_a_gpu(tokens, *names):
+    """Milliseconds, or MiB with a star, of rows of attention on PyTorch."""
+    result = cells_of("gpu", "PyTorch")[f"attention, {tokens}"]["result"]
+    return [result[name.strip("*")]["mib" if "*" in name else "milliseconds"] for name in names]
+
+
+def gradients_on_a_gpu():
+    errors = [
+        cell["result"][name]
+        for run in ("PyTorch", "JAX")
+        for cell in cells_of("gpu", run).values()
+        if cell["part"] == "gradients"
+        for name in ("bias", "query", "value")
+    ]
+    return [100 * max(errors)]
+
+
+def cached_positions():
+    numbers = []
+    for run in ("torch", "jax", "tensorflow"):
+        (cell,) = cells_of(f"step_time_{run}", "One sequence").values()
+        numbers += [cell["rows"][row]["ratio_to_input"] for row in ("diet_abs", "diet_abs_cached")]
+    return numbers
+
+
+def bytes_on_a_tpu():
+    rows = cells_of("tpu_compile", "128 tokens")["base, inference"]
+    return [rows["diet_abs"]["bytes_accessed"] / rows["input"]["bytes_accessed"]]
+
+
+def lesson():
+    last = {(row["encoding"], row["initial_score_stddev"]): row for row in rows_of("lesson.csv")}
+    return [float(last[key]["val_loss"]) for key in (("diet_abs", "1"), ("input", ""))]
+
+
+def packed_training():
+    ((_, _, rows),) = tables_of(BENCHMARKS / "packed_texts.md")
+    found = {(row["batch"], row["step"], row["texts"]): row for row in rows}
+    column = "time / padded (quartiles)"
+    return [numbers_of(found[size, "training", "packed"][column])[0] for size in ("32", "128")]
+
+
+def masked_rotary():
+    name = "with masks"
+    columns = [f"trained {each}" for each in ("without masks", name)] + ["p"]
+    tables = tables_of(RESULTS / "document_masks.md")
+    (row,) = (row for _, _, rows in tables for row in rows if row.get("evaluated") == name)
+    return [numbers_of(row[column])[0] for column in columns]
+
+
+def translated():
+    runs = json.loads((RESULTS / "translation_initial_scores.json").read_text())["runs"]
+    found = {(run["encoding"], run["seed"]): run["bleu"] for run in runs}
+    return [found["diet_abs", 0], found["diet_rel", 0]]
+
+
+def largest_difference():
+    runs = json.loads((BENCHMARKS / "trained_encoders.json").read_text(encoding="utf-8"))
+    return [max(value for run in runs.values() for value in run["types"].values())]
+
+
+def frequencies():
+    text = (RESULTS / "study.md").read_text(encoding="utf-8")
+    return numbers_of(re.search(r"occurs has a loss of (\S+)\.\n", text)[1])
+
+
+PLAN, NUMBER = "docs/contribute/attention_plan", r"(-?\d[\d,]*(?:\.\d+)?(?:e[+-]\d+)?)"
+# The page, the sentence with # for each number of a result, and the numbers.
+CLAIMS = [
+    (PLAN, "the compiler adds sums inside the softmax: # times the bytes", bytes_on_a_tpu),
+    (
+        PLAN,
+        "DIET-ABS in blocks takes # of the memory and # of the time, and DIET-REL # of the memory "
+        "and # of the time",
+        blocks_on_jax,
+    ),
+    (PLAN, "features take # times as long as a full bias, and # of the memory", features_on_torch),
+    (
+        PLAN,
+        "with 4096 tokens they take # ms and # MiB, a full bias # ms and # MiB",
+        lambda: on_a_gpu(4096, "diet_abs_features", "diet_abs_features*", "diet_abs", "diet_abs*"),
+    ),
+    (PLAN, "by at most # % of the largest gradient", gradients_on_a_gpu),
+    (
+        PLAN,
+        "called alone it took # ms, and DIET-REL in a kernel with a bias # ms",
+        lambda: on_a_gpu(2048, "flex_attention", "diet_rel"),
+    ),
+    (
+        "docs/get_started/cost_and_speed",
+        "It falls from # to # on PyTorch, from # to # on JAX, and from # to # on TensorFlow",
+        cached_positions,
+    ),
+    ("docs/guides/pretraining", "rotary positions only: # and # (p = #,", masked_rotary),
+    ("docs/guides/translation", "gave # for DIET-ABS and # for DIET-REL", translated),
+    ("docs/index", "Outputs differ by at most # from `transformers`", largest_difference),
+    (
+        "docs/index",
+        "a layer takes # ms. In `transformers`, T5's takes # ms and MPNet's # ms",
+        lambda: on_a_gpu(2048, "t5", "hugging_face_t5", "hugging_face_mpnet"),
+    ),
+    (
+        "docs/index",
+        "takes # of the time in batches of 32, and # in batches of 128",
+        packed_training,
+    ),
+    ("docs/reproduction/study", "knows only how often each token occurs has #.", frequencies),
+    ("README", "the validation loss of DIET-ABS is #, and # with positions at the input", lesson),
+]
+
+
+def compare(word, value, where):
+    number, _, exponent = word.replace(",", "").partition("e")
+    unit = 10.0 ** (int(exponent or 0) - len(number.partition(".")[2]))
+    assert abs(float(word.replace(",", "")) - value) <= 0.5001 * unit, (where, word, value)
+
+
+@pytest.mark.parametrize("page, text, numbers", CLAIMS, ids=[page for page, *_ in CLAIMS])
+def test_sentences_have_the_numbers_of_the_files(page, text, numbers):
+    prose = " ".join((DOCS.parent / f"{page}.md").read_text(encoding="utf-8").split())
+    found = re.search(re.escape(text).replace(re.escape("#"), NUMBER), prose)
+    assert found, f"{page}.md has no sentence: {text}"
+    for word, value in zip(found.groups(), numbers(), strict=True):
+        compare(word, value, text)
+
+
+RESULT = r"\]\([^)]*(?:benchmarks/(?!README)|examples/paper/results/)[^)]*\)"
+
+
+def pages():
+    """All pages but those of results, by their names."""
+    files = [DOCS.parent / "README.md", *DOCS.rglob("*.md"), DOCS / f"{PRESET}.md"]
+    texts = {path.resolve(): path.read_text(encoding="utf-8") for path in files}
+    return {path: text for path, text in texts.items() if "\n- Started: " not in text}
+
+
+def test_each_sentence_with_a_result_is_compared():
+    """Numbers with a point in a sentence, or in a cell of a table of words, that links a result."""
+    claimed, unknown = 0, []
+    for path, text in pages().items():
+        page = path.relative_to(DOCS.parent.resolve()).with_suffix("").as_posix()
+        text = re.sub(r"^```.*?^```", "", text, flags=re.M | re.S)
+        for block in re.split(r"\n\s*\n|\n(?=- |\d\. |\|)", text):
+            is_row = block.startswith("|")
+            parts = block.split("|") if is_row else [" ".join(block.split())]
+            for part in parts:
+                for sentence in re.split(r"(?<=[.!?:]) +(?=[A-Z`\"'(*])", part):
+                    rest = re.sub(r"\]\([^)]*\)|`[^`]*`", "", sentence)
+                    rest = re.sub(r"(?:PyTorch|JAX|SQuAD|Python|Keras) \d+\.\d+", "", rest)
+                    if not re.search(RESULT, sentence) or not re.search(r"\d\.\d", rest):
+                        continue
+                    if any(
+                        claim_page == page and claim_words(claim, block)
+                        for claim_page, claim, _ in CLAIMS
+                    ):
+                        claimed += 1
+                    else:
+                        unknown.append((page, sentence))
+    assert not unknown
+    assert claimed > 8
+
+
+def claim_words(claim, block):
+    return re.search(re.escape(claim).replace(re.escape("#"), NUMBER), " ".join(block.split()))
 
 
 def test_each_table_beside_a_result_is_compared():
     """A table of numbers whose text links a file of results."""
     found = set()
-    for folder in ("get_started", "guides", "reproduction"):
-        for page in (DOCS / folder).glob("*.md"):
-            blocks = re.split(r"\n\s*\n", page.read_text(encoding="utf-8"))
-            for i, block in enumerate(blocks):
-                near = blocks[max(0, i - 2) : i] + blocks[i + 1 : i + 2]
-                around = "".join(each for each in near if not each.startswith("|"))
-                is_result = re.search(r"\]\([./]+(benchmarks|examples/paper/results)/", around)
-                if block.startswith("|") and is_result and re.search(r"\d\.\d|\d{3}", block):
-                    found.add((f"{folder}/{page.stem}", block.splitlines()[0]))
+    for path, text in pages().items():
+        name = relative_name(path)
+        blocks = re.split(r"\n\s*\n", text)
+        for i, block in enumerate(blocks):
+            near = blocks[max(0, i - 2) : i] + blocks[i + 1 : i + 2]
+            around = "".join(each for each in near if not each.startswith("|"))
+            if block.startswith("|") and re.search(RESULT, around) and has_results(block):
+                found.add((name, block.splitlines()[0]))
     compared = {
         (page, line)
         for page, line in found
@@ -334,4 +572,15 @@ def test_each_table_beside_a_result_is_compared():
         if page == other and column in line
     }
     assert found == compared
-    assert len(found) >= 9
+    assert len(found) >= 12
+
+
+def relative_name(path):
+    return Path(os.path.relpath(path, DOCS)).with_suffix("").as_posix()
+
+
+def has_results(block):
+    """Whether a table has numbers of results: with a point, or of three digits, in its cells."""
+    rows = block.splitlines()[2:]
+    words = re.sub(r"`[^`]*`|\]\([^)]*\)|\$[^$]*\$", "", "".join(rows))
+    return re.search(r"\d\.\d|\d{3}", words)

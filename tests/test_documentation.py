@@ -29,11 +29,13 @@ PAGES = [
 ]
 # The first code that a reader runs, and the page where each backend needs other code. The other
 # pages combine calls that have tests on every backend, so their code runs once.
-PAGES_FOR_EVERY_BACKEND = ("README.md", "docs/guides/deployment.md")
+PAGES_FOR_EVERY_BACKEND = ("README.md", "docs/guides/serve.md")
 # What a reader runs first, as the reader runs it. Examples of other pages train a step or two, and
 # take less time when their steps are not compiled.
 COMPILED_PAGES = ("README.md", "docs/notebooks/finetune_and_serve.ipynb")
 MODULES = (layers, models, metrics, samplers, training, pretraining, analysis)
+# What users call on each task.
+METHODS = (*("fit", "evaluate", "predict", "from_preset", "save_to_preset", "export", "quantize"),)
 
 
 def python_blocks(text):
@@ -115,6 +117,26 @@ def test_docstring_example_runs(public):
     assert blocks, f"{public.__name__} has no example"
     for block in blocks:
         run(block)
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize(
+    "method",
+    [
+        *(getattr(models.DietBertTextClassifier, name) for name in METHODS),
+        layers.PositionBias.compute_scores,
+    ],
+    ids=lambda method: method.__name__,
+)
+def test_docstring_of_method_is_whole(method):
+    text = inspect.getdoc(method)
+    for name in set(inspect.signature(method).parameters) - {"self", "args", "kwargs"}:
+        assert re.search(rf"^ *{name}: ", text, re.M), f"{name} is not documented"
+    returns_something = method.__name__ not in ("save_to_preset", "export", "quantize")
+    assert ("Returns:" in text) == returns_something
+    assert "Raises:" in text or method.__name__ == "compute_scores"
+    (block,) = python_blocks(text)
+    run(block)
 
 
 @pytest.mark.usefixtures("unpatched")

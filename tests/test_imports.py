@@ -190,7 +190,7 @@ def test_layers_run_where_only_keras_and_a_backend_are_installed(tmp_path):
     assert results["messages"].keys() == {"models", "pretraining", "samplers"}
     for message in results["messages"].values():
         assert "keras_hub" in message
-        assert 'pip install "keras-diet[jax]"' in message
+        assert 'pip install ".[jax]"' in message
 
 
 @pytest.mark.any_backend

@@ -57,7 +57,8 @@ def page(browser, request):
 def test_every_public_name_is_in_the_reference(site):
     for module in MODULES:
         html = (site / "api" / f"{module.__name__.split('.')[-1]}.html").read_text("utf-8")
-        ids = {each.rpartition(".")[2] for each in re.findall(r'<h2 id="([\w.]+)"', html)}
+        names = html.partition('id="methods-of-several-classes"')[0]
+        ids = {each.rpartition(".")[2] for each in re.findall(r'<h3 id="([\w.]+)"', names)}
         assert ids == set(module.__all__)
         texts = [getattr(module, name).__doc__ or "" for name in module.__all__]
         with_call = sum("Call arguments:\n" in text for text in texts)
@@ -77,7 +78,7 @@ def test_names_in_code_link_to_the_reference(site):
 def test_methods_of_the_reference_are_those_of_their_headings(site):
     html = (site / "api" / "models.html").read_text("utf-8")
     # Functions behind methods have other names.
-    pattern = r'<h3 id="[\w.]+\.[A-Z]\w+\.(\w+)"[^>]*>\s*<code[^>]*></code>\s*(\w+)'
+    pattern = r'<h[34] id="[\w.]+\.[A-Z]\w+\.(\w+)"[^>]*>\s*<code[^>]*></code>\s*(\w+)'
     methods = re.findall(pattern, html)
     assert len(methods) > 9
     assert not [method for method in methods if method[0] != method[1]]
@@ -108,7 +109,7 @@ def test_pages_have_navigation(site):
 
 
 @pytest.mark.parametrize(
-    "name", ["diet", "costs", "lengths", "gpu", "searches", "healing", "paper_results"]
+    "name", ["diet", "costs", "lengths", "gpu", "searches", "healing", "paper_results", "lesson"]
 )
 def test_plots_show_the_files(tmp_path, monkeypatch, name):
     monkeypatch.syspath_prepend(str(ROOT / "docs"))
@@ -118,6 +119,19 @@ def test_plots_show_the_files(tmp_path, monkeypatch, name):
     getattr(draw_site, f"draw_{name}")()
     picture = f"{name}.svg"
     assert (tmp_path / picture).read_text() == (ROOT / "docs/pictures" / picture).read_text()
+
+
+def test_pages_say_where_the_library_is(site):
+    """The package is on no index. Its address stands in mkdocs.yml only."""
+    address = re.search(r"repo_url: (\S+)", (ROOT / "mkdocs.yml").read_text("utf-8"))[1]
+    pages = {path: path.read_text("utf-8") for path in site.rglob("*.html")}
+    assert not [path for path, text in pages.items() if "REPOSITORY" in text]
+    texts = {path: re.sub(r"<[^>]+>", "", text) for path, text in pages.items()}
+    installing = [path for path, text in texts.items() if "git clone" in text or "git+" in text]
+    assert len(installing) > 7
+    assert not [path for path in installing if address not in texts[path]]
+    commands = re.findall(r"pip install[^\n]*keras-diet[^\n]*", "\n".join(texts.values()))
+    assert not [command for command in commands if f"git+{address}" not in command]
 
 
 def test_links_lead_to_pages(site):

@@ -1,13 +1,15 @@
 """What the site needs beside its configuration: pages of other folders, links to the API, formulas.
 
 - Pages that lie outside of `docs/`, such as CONTRIBUTING.md, are pages of the site, too.
-- Each public module has a page with what its `__all__` names.
+- Each public module has a page: its docstring, and what its `__all__` names, by theme.
+- `REPOSITORY` in a page is `repo_url` of mkdocs.yml.
 - The first `code` of a page that is a public name links to its documentation.
 - Formulas are MathML, which browsers show without a script.
 """
 
 import ast
 import html
+import importlib.util
 import os
 import re
 from pathlib import Path
@@ -32,7 +34,66 @@ OTHER_PAGES = {
     "keras_diet/models/diet_bert/presets/diet_bert_tiny_en/README.md": "guides/model_card.md",
 }
 METHOD = """::: keras_diet.models.{path}
-    options: {{heading: {name}, toc_label: {name}, heading_level: 3, show_signature: false}}"""
+    options: {{heading: {name}, toc_label: {name}, heading_level: 3, show_signature: {is_name}}}"""
+# The public names by theme. Modules that are not here have one theme.
+THEMES = {
+    "layers": {
+        "Attention": (
+            *("BiasedMultiHeadAttention", "AttentionHook", "ScoreTerms"),
+            *("RelativeMultiHeadAttention", "RotaryMultiHeadAttention"),
+            *("DisentangledMultiHeadAttention", "TransformerXLMultiHeadAttention"),
+            "LinformerMultiHeadAttention",
+        ),
+        "Biases": (
+            *("AbsolutePositionBias", "RelativePositionBias", "SegmentBias"),
+            *("BucketedRelativePositionBias", "UntiedPositionBias", "AlibiPositionBias"),
+            *("KerplePositionBias", "SandwichPositionBias", "FirePositionBias"),
+            *("QueryRelativePositionBias", "ForgettingPositionBias", "PairBias", "PositionBias"),
+        ),
+        "Blocks and stacks": (
+            *("BiasedTransformerEncoder", "BiasedTransformerDecoder"),
+            *("DietEncoder", "DietDecoder", "cache_positions"),
+        ),
+        "Encodings by name": ("PositionEncoding", "register_position_encoding", "PositionTable"),
+    },
+    "models": {
+        "Backbones": ("DietBertBackbone", "DietTransformerBackbone"),
+        "Tasks": (
+            *("DietBertTextClassifier", "DietBertTokenClassifier", "DietBertTextEmbedder"),
+            *("DietBertTextReranker", "DietBertQuestionAnswerer", "DietBertMaskedLM"),
+            "DietTransformerSeq2SeqLM",
+        ),
+        "Preprocessors": (
+            *("DietBertTextClassifierPreprocessor", "DietBertTokenClassifierPreprocessor"),
+            *("DietBertTextEmbedderPreprocessor", "DietBertQuestionAnswererPreprocessor"),
+            *("DietBertMaskedLMPreprocessor", "DietTransformerSeq2SeqLMPreprocessor"),
+        ),
+        "Tokenizers": (
+            *("HuggingFaceTokenizer", "DietBertTokenizer", "DietBertSentencePieceTokenizer"),
+            "DietTransformerTokenizer",
+        ),
+        "Changes of a model": ("extend_positions", "add_segments", "register_preset"),
+    },
+    "training": {
+        "Resume and data": ("ExactResume", "EpochDataset", "TokenBatches"),
+        "Schedules": ("WarmupLinearDecay", "InverseSquareRootDecay", "AccumulatedSteps"),
+        "Losses": (
+            *("MultipleNegativesRankingLoss", "CosineSimilarityLoss", "CoSENTLoss"),
+            *("MatryoshkaLoss", "EmbeddingLoss", "MarginMeanSquaredError"),
+            "SmoothedCategoricalCrossentropy",
+        ),
+        "Weights": ("average_weights",),
+    },
+    "pretraining": {
+        "Text": ("read_documents", "split_sentences", "train_wordpiece_vocabulary"),
+        "Packing": (
+            *("pack_text_files", "pack_sentences", "write_packed", "pack_with_beam"),
+            *("PackedShards", "number_documents", "number_segments"),
+        ),
+        "Batches": ("masked_lm_dataset", "mask_tokens", "as_tf_dataset", "WarmupLinearDecay"),
+        "Languages": ("language_probabilities", "sample_languages"),
+    },
+}
 # Methods of classes of `keras_diet.models` that several classes share, as users call them.
 METHODS = {
     "from_preset": "hub.model_files.ModelFiles.from_preset",
@@ -78,12 +139,23 @@ def on_files(files: Any, config: Any) -> Any:
         text = (ROOT / source).read_text(encoding="utf-8")
         files.append(File.generated(config, page, content=moved(text, source, f"docs/{page}")))
     for module, names in PATHS.items():
-        entries = [f"::: {names[name]}" for name in sorted(names, key=str.lower)]
+        source = (PACKAGE / module / "__init__.py").read_text(encoding="utf-8")
+        entries = [f"# keras_diet.{module}", str(ast.get_docstring(ast.parse(source)))]
+        themes = dict(THEMES.get(module, {}))
+        with_theme = {name for members in themes.values() for name in members}
+        if others := sorted(set(names) - with_theme, key=str.lower):
+            themes["Others" if themes else "All names"] = tuple(others)
+        for theme, members in themes.items():
+            links = ", ".join(f"[`{name}`][{names[name]}]" for name in members)
+            entries += [f"## {theme}", links, *(f"::: {names[name]}" for name in members)]
         if module == "models":
             entries.append("## Methods of several classes")
-            entries += [METHOD.format(name=name, path=path) for name, path in METHODS.items()]
-        text = "\n\n".join([f"# keras_diet.{module}", *entries])
-        files.append(File.generated(config, f"api/{module}.md", content=text))
+            for name, path in METHODS.items():
+                # Functions behind some methods have other names.
+                is_name = str(path.endswith(f".{name}")).lower()
+                entries.append(METHOD.format(name=name, path=path, is_name=is_name))
+        content = moved("\n\n".join(entries), "", "docs/api/")
+        files.append(File.generated(config, f"api/{module}.md", content=content))
     return files
 
 
@@ -114,7 +186,7 @@ def on_page_markdown(markdown: str, page: Any, **kwargs: Any) -> str:
     source = f"docs/{page.file.src_uri}"
     if page.file.src_uri.startswith("api/"):
         return markdown
-    markdown = moved(markdown, source, source)
+    markdown = moved(markdown.replace("REPOSITORY", kwargs["config"].repo_url), source, source)
     # Code, headings and links have no links inside.
     parts = re.split(r"(^```.*?^```|^#.*?$|\[[^\]]*\]\([^)]*\))", markdown, flags=re.M | re.S)
     linked: set[str] = set()
@@ -144,6 +216,7 @@ def on_page_content(content: str, page: Any, **kwargs: Any) -> str:
         return f'href="{os.path.relpath(os.path.splitext(target)[0], folder)}.html{found[2]}'
 
     if page.file.src_uri.endswith(".ipynb"):
+        content = content.replace("REPOSITORY", kwargs["config"].repo_url)
         content = re.sub(r'href="([^":#]+\.(?:md|ipynb))([#"])', link, content)
         # Not in scripts and code.
         parts = re.split(r"(<(script|style|pre)\b.*?</\2>)", content, flags=re.S)
@@ -174,6 +247,8 @@ class Docstrings(griffe.Extension):
             constructor = found.members.get("__init__")
             if isinstance(constructor, griffe.Function):
                 constructor.parameters = griffe.Parameters(*all_parameters(constructor, pkg))
+                if "args" in [each.name for each in constructor.parameters]:
+                    constructor.parameters = griffe.Parameters(*with_keras(constructor))
 
 
 def all_parameters(constructor: griffe.Function, package: griffe.Module) -> list[griffe.Parameter]:
@@ -192,3 +267,23 @@ def all_parameters(constructor: griffe.Function, package: griffe.Module) -> list
                     parameters[each.name] = griffe.Parameter(each.name, **arguments)
             parameters["kwargs"] = others
     return list(parameters.values())
+
+
+def with_keras(constructor: griffe.Function) -> list[griffe.Parameter]:
+    """Return the parameters of attention, with those that it passes on to Keras's layer."""
+    keras_folder = Path(str(importlib.util.find_spec("keras").origin)).parent
+    path = keras_folder / "src/layers/attention/multi_head_attention.py"
+    for node in ast.walk(ast.parse(path.read_text(encoding="utf-8"))):
+        if isinstance(node, ast.FunctionDef) and node.name == "__init__":
+            break
+    defaults = [ast.unparse(each) for each in node.args.defaults]
+    names = [each.arg for each in node.args.args][-len(defaults) :]
+    ours = {each.name: each for each in constructor.parameters if each.name != "args"}
+    kind = griffe.ParameterKind.positional_or_keyword
+    theirs = [
+        griffe.Parameter(name, kind=kind, default=default)
+        for name, default in zip(names, defaults, strict=True)
+        if name not in ours
+    ]
+    last = [ours.pop(name) for name in ("scale", "kwargs")]
+    return [*ours.values(), *theirs, *last]

@@ -101,6 +101,7 @@ def train(encoding: str, is_masked: bool, seed: int, options: Any) -> dict[str, 
         *("--text", options.runs / "train.txt"),
         *("--validation-text", options.runs / "valid.txt"),
         *as_options({**recipe, "position-encoding": encoding, "seed": seed}),
+        *("--initial-score-stddev", "bert"),
         *(["--document-masks"] if is_masked else []),
         *("--output-dir", folder),
     )

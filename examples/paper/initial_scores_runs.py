@@ -49,6 +49,7 @@ def arguments_of(run: dict[str, Any], options: argparse.Namespace) -> argparse.N
         # Its packed text differs: each document begins with `[CLS]`.
         folder = folder / "document_masks"
     words += ["--output-dir", str(folder)]
+    words += ["--initial-score-stddev", "bert"]
     return pretrain_options.parse_arguments(["--position-encoding", encoding, *words])
 
 

@@ -133,7 +133,8 @@ def pretrain(options: argparse.Namespace) -> None:
     words: list[Any] = ["--position-encoding", *options.position_encoding]
     for file in sorted(options.runs.glob("??.txt")):
         words += ["--language", file.stem, file]
-    words += [*as_options(PRETRAINING), "--output-dir", options.runs / "pretraining"]
+    words += [*as_options(PRETRAINING), "--initial-score-stddev", "bert"]
+    words += ["--output-dir", options.runs / "pretraining"]
     run_example("pretrain_masked_lm.py", *words)
 
 

@@ -19,7 +19,13 @@ def parse_arguments(argv=None):
         "--overwrite", action="store_true", help="delete an earlier run in the output folder first"
     )
     arguments = parser.parse_args(argv)
+    is_bert = arguments.initial_score_stddev == "bert"
+    if is_bert:
+        arguments.initial_score_stddev = None
     check_encoding_options(parser, arguments)
+    if not is_bert:
+        arguments.initial_score_stddev = arguments.initial_score_stddev or 1.0
+        arguments.rank = arguments.rank or arguments.sequence_length
     common.check_strategy(parser, arguments)
     if arguments.validation_interval is None:
         arguments.validation_interval = arguments.steps // (1 if arguments.steps % 4 else 4)
@@ -104,12 +110,17 @@ def add_model_options(add):
         type=common.position_encoding,
         help="train one model for each. input is BERT's encoding. docs/encodings lists the names",
     )
-    add("--rank", type=int, help="rank of the positional scores of diet_abs; default: head size")
+    add(
+        "--rank",
+        type=positive_int,
+        help="rank of the positional scores of diet_abs; default: --sequence-length",
+    )
     add(
         "--initial-score-stddev",
-        type=float,
-        help="standard deviation of the positional scores of DIET before training; default: that "
-        "of BERT's initial values",
+        type=lambda word: word if word == "bert" else float(word),
+        metavar="STDDEV",
+        help="standard deviation of the positional scores of DIET before training. bert means "
+        "BERT's initial values, and the head size as the default rank; default: 1",
     )
     add(
         "--sharing",

@@ -243,6 +243,7 @@ def pretrain(arguments, row, rate, seed):
     if seed == GRID_SEED:
         recipe |= {"steps": GRID_STEPS, "validation-interval": GRID_STEPS}
     words = ["pretrain_masked_lm.py", *ROWS[row], "--learning-rate", rate, "--seed", seed]
+    words += ["--initial-score-stddev", "bert"]
     words += ["--text", *arguments.text, "--validation-text", *arguments.validation_text]
     share_data(arguments.runs, folder)
     run_example(*words, *as_options(recipe), "--output-dir", folder)

@@ -36,7 +36,7 @@ def plot_scores(
         A `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
 
     Raises:
-        ImportError: If matplotlib is not installed (`pip install keras-diet[examples]`).
+        ImportError: If matplotlib is not installed (an extra of the package: `examples`).
 
     Example:
 
@@ -98,7 +98,7 @@ def plot_ranks(ranks: Mapping[str, Any], layers: Iterable[int] | None = None) ->
         A `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
 
     Raises:
-        ImportError: If matplotlib is not installed (`pip install keras-diet[examples]`).
+        ImportError: If matplotlib is not installed (an extra of the package: `examples`).
 
     Example:
 
@@ -167,7 +167,7 @@ def plot_position_similarity(similarities: Mapping[str, Any]) -> "Figure":
         A `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
 
     Raises:
-        ImportError: If matplotlib is not installed (`pip install keras-diet[examples]`).
+        ImportError: If matplotlib is not installed (an extra of the package: `examples`).
 
     Example:
 
@@ -215,7 +215,7 @@ def plot_cross_attention(attention: CrossAttention, layer: int = -1) -> "Figure"
         A `matplotlib.figure.Figure`; `figure.savefig(path)` writes it to a file.
 
     Raises:
-        ImportError: If matplotlib is not installed (`pip install keras-diet[examples]`).
+        ImportError: If matplotlib is not installed (an extra of the package: `examples`).
 
     Example:
 

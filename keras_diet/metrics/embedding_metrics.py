@@ -1,6 +1,6 @@
-"""Correlations of scored pairs, and recall and reciprocal ranks of retrieval."""
+"""Correlations of scored pairs, and recall, reciprocal ranks and gains of retrieval."""
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any
 
 import keras
@@ -62,44 +62,53 @@ def _ranks(values: np.ndarray) -> np.ndarray:
 
 
 def retrieval_metrics(
-    similarities: Any, relevant: Sequence[Collection[int]], k: Sequence[int] = (1, 5, 10)
+    similarities: Any,
+    relevant: Sequence[Collection[int] | Mapping[int, float]],
+    k: Sequence[int] = (1, 5, 10),
 ) -> dict[str, float]:
-    """Return recall and the mean reciprocal rank of the documents found for queries.
+    """Return recall, reciprocal rank and normalized gain of the documents found for queries.
 
     The documents of a query are sorted by their similarity. Of equal ones, the one with the smaller
-    index is first. Both metrics are means over the queries:
+    index is first. With the gain `g_r` of the document at rank `r`, and the gains `g*_r` in the
+    best order, the metrics are means over the queries:
 
         recall@k = |relevant documents with a rank of at most k| / |relevant documents|
         mrr@k    = 1 / rank of the first relevant document, or 0 if the rank is larger than k
+        ndcg@k   = sum_{r <= k} g_r / log2(r + 1) / sum_{r <= k} g*_r / log2(r + 1)
 
     Args:
         similarities: Numbers of shape `(num_queries, num_documents)`, as from
-            `DietBertTextEmbedder.similarity`.
-        relevant: For each query, the indices of its relevant documents.
+            `DietBertTextEmbedder.similarity`, or as from `DietBertTextReranker.predict` with the
+            same number of texts for each query.
+        relevant: For each query, the indices of its relevant documents, or a dictionary from them
+            to their gains, which are positive. Without a dictionary, gains are 1.
         k: The numbers of documents that count, increasing. Defaults to `(1, 5, 10)`. With the
             number of documents, `mrr@k` is the mean reciprocal rank without a limit.
 
     Returns:
-        Dictionary of `"recall@k"` and `"mrr@k"` for each `k`, from 0 to 1.
+        Dictionary of `"recall@k"`, `"mrr@k"` and `"ndcg@k"` for each `k`, from 0 to 1.
 
     Raises:
         ValueError: If there are not as many lists of documents as queries, if a query has no
-            relevant document, or if `k` is not positive or does not increase.
+            relevant document, if a gain is not positive, or if `k` is not positive or does not
+            increase.
 
     Example:
 
     ```python
     similarities = np.array([[0.9, 0.2, 0.4], [0.8, 0.1, 0.3]])
-    keras_diet.metrics.retrieval_metrics(similarities, [[0], [2]], k=(1, 2))
-    # {"recall@1": 0.5, "mrr@1": 0.5, "recall@2": 1.0, "mrr@2": 0.75}
+    keras_diet.metrics.retrieval_metrics(similarities, [[0], [2]], k=(2,))
+    # {"recall@2": 1.0, "mrr@2": 0.75, "ndcg@2": 0.815}
     ```
 
     References:
      - [Voorhees, 1999](https://trec.nist.gov/pubs/trec8/papers/qa_report.pdf): reciprocal ranks
+     - [Järvelin and Kekäläinen, 2002](https://doi.org/10.1145/582415.582418): gains
      - [Thakur et al., 2021](https://arxiv.org/abs/2104.08663): retrieval with embeddings
     """
     cutoffs = validation.increasing_ints("k", k)
-    metrics = {f"{name}@{cutoff}": 0.0 for cutoff in cutoffs for name in ("recall", "mrr")}
+    names = [f"{name}@{cutoff}" for cutoff in cutoffs for name in ("recall", "mrr", "ndcg")]
+    metrics = dict.fromkeys(names, 0.0)
     rows = keras.ops.convert_to_numpy(similarities)
     for query, (row, documents) in enumerate(zip(rows, relevant, strict=True)):
         if not len(documents):
@@ -107,9 +116,20 @@ def retrieval_metrics(
                 "Each query must have a relevant document. Received: no documents for query "
                 f"{query}. Leave the query out."
             )
+        given = documents if isinstance(documents, Mapping) else dict.fromkeys(documents, 1.0)
+        gains = np.array(list(given.values()), "float64")
+        if not np.all(gains > 0):
+            raise ValueError(
+                f"The gains of relevant documents must be positive. Received: {given} for query "
+                f"{query}. Leave out documents that are not relevant."
+            )
         order = np.argsort(-row.astype("float64"), kind="stable")
-        ranks = np.sort(1 + np.argsort(order)[np.unique(list(documents))])
+        ranks = 1 + np.argsort(order)[list(given)]
+        best, discounted = -np.sort(-gains), gains / np.log2(ranks + 1)
+        ideal = best / np.log2(np.arange(len(best)) + 2)
         for cutoff in cutoffs:
-            metrics[f"recall@{cutoff}"] += np.sum(ranks <= cutoff) / len(ranks)
-            metrics[f"mrr@{cutoff}"] += 1 / ranks[0] if ranks[0] <= cutoff else 0
+            found = ranks <= cutoff
+            metrics[f"recall@{cutoff}"] += np.mean(found)
+            metrics[f"mrr@{cutoff}"] += 1 / ranks.min() if found.any() else 0
+            metrics[f"ndcg@{cutoff}"] += np.sum(discounted[found]) / np.sum(ideal[:cutoff])
     return {name: float(value / len(rows)) for name, value in metrics.items()}

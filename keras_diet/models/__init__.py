@@ -26,6 +26,7 @@ from keras_diet.models.diet_bert.diet_bert_text_embedder import (
     DietBertTextEmbedder,
     DietBertTextEmbedderPreprocessor,
 )
+from keras_diet.models.diet_bert.diet_bert_text_reranker import DietBertTextReranker
 from keras_diet.models.diet_bert.diet_bert_token_classifier import (
     DietBertTokenClassifier,
     DietBertTokenClassifierPreprocessor,
@@ -52,6 +53,7 @@ __all__ = [
     "DietBertTextClassifierPreprocessor",
     "DietBertTextEmbedder",
     "DietBertTextEmbedderPreprocessor",
+    "DietBertTextReranker",
     "DietBertTokenClassifier",
     "DietBertTokenClassifierPreprocessor",
     "DietBertTokenizer",

@@ -61,7 +61,7 @@ def pack_with_beam(
         `PackedShards` of the files.
 
     Raises:
-        ImportError: If Apache Beam is not installed (`pip install keras-diet[beam]`).
+        ImportError: If Apache Beam is not installed (`pip install ".[beam]"` in a clone).
         OSError: If a path is not a file.
         ValueError: If `output_dir` holds sequences of other arguments, or of files that have
             changed since, if all files are empty, or for the errors of `pack_sentences`.

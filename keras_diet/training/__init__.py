@@ -8,6 +8,7 @@
 - `SmoothedCategoricalCrossentropy` is the loss of the first Transformer, with label smoothing.
 - `MultipleNegativesRankingLoss`, `CosineSimilarityLoss` and `CoSENTLoss` train embeddings of texts,
   `MatryoshkaLoss` trains embeddings of several sizes, and `EmbeddingLoss` is their base class.
+- `MarginMeanSquaredError` trains a reranker on the scores of a teacher.
 - `TokenBatches` makes batches with about the same number of tokens.
 - `average_weights` loads the mean of several files of weights.
 """
@@ -23,6 +24,7 @@ from keras_diet.training.embedding_losses import (
     MultipleNegativesRankingLoss,
 )
 from keras_diet.training.exact_resume import ExactResume
+from keras_diet.training.margin_mean_squared_error import MarginMeanSquaredError
 from keras_diet.training.schedules import (
     AccumulatedSteps,
     InverseSquareRootDecay,
@@ -38,6 +40,7 @@ __all__ = [
     "EpochDataset",
     "ExactResume",
     "InverseSquareRootDecay",
+    "MarginMeanSquaredError",
     "MatryoshkaLoss",
     "MultipleNegativesRankingLoss",
     "SmoothedCategoricalCrossentropy",

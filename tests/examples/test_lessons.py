@@ -1,6 +1,10 @@
-"""Each lesson runs, with small sizes. `tests/distribution` runs the last one with `torchrun`."""
+"""Each lesson runs, with small sizes.
+
+`tests/distribution` runs the one for several devices with `torchrun`, and `test_serve` the service.
+"""
 
 import importlib
+import json
 import re
 from pathlib import Path
 
@@ -18,6 +22,7 @@ LESSONS = {
     "train_embedder": {"epochs": 1, "number": 64},
     "translate": {"count": 90, "held_out": 4, "epochs": 1, "hidden_dim": 16},
     "several_devices": {"steps": 2},
+    "rerank": {"number": 6, "held_out": 4, "epochs": 1, "batch_size": 3},
 }
 # What a lesson prints.
 OUTPUT = {
@@ -28,8 +33,18 @@ OUTPUT = {
     "train_embedder": r"before: .*recall@10 0\.\d+.*\nafter: .*recall@10 0\.\d+",
     "translate": r"\d+% of 4 held-out numbers are right",
     "several_devices": r"loss: \d",
+    "rerank": r"embedder: .*mrr@10 \d\.\d+.*\nreranker: .*ndcg@10 \d\.\d+.*\n\nis it 14",
 }
 FOLDER = Path(__file__).parents[2] / "examples"
+
+
+def write_questions():
+    """Write a file like SQuAD with 15 paragraphs, and return its name."""
+    paragraphs = [
+        {"context": f"the number is {i}", "qas": [{"question": f"is it {i}"}]} for i in range(15)
+    ]
+    Path("squad.json").write_text(json.dumps({"data": [{"paragraphs": paragraphs}]}))
+    return "squad.json"
 
 
 @pytest.fixture(autouse=True)
@@ -51,7 +66,8 @@ def test_lesson(name, capfd, monkeypatch):
     if name == "pretrain":
         # A part of the text.
         monkeypatch.setattr(lesson, "topics", dict(list(lesson.topics.items())[:40]))
-    lesson.main(**LESSONS[name])
+    arguments = [write_questions()] if name == "rerank" else []
+    lesson.main(*arguments, **LESSONS[name])
     assert re.search(OUTPUT[name], capfd.readouterr().out)
 
 
@@ -71,8 +87,9 @@ def test_files_of_the_user(tmp_path, capsys):
 @pytest.mark.any_backend
 def test_lessons_are_short_and_complete():
     lessons = {path.stem: path.read_text() for path in FOLDER.glob("*.py")}
-    assert set(lessons) - {"__init__"} == set(LESSONS)
+    names = [*LESSONS, "serve"]
+    assert set(lessons) - {"__init__"} == set(names)
     assert max(text.count("\n") for text in lessons.values()) <= 120
-    for number, name in enumerate(LESSONS, start=1):
+    for number, name in enumerate(names, start=1):
         assert lessons[name].startswith(f'"""Lesson {number}: ')
         assert f"python examples/{name}.py" in lessons[name]

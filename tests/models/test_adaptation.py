@@ -197,6 +197,34 @@ def test_farther_distances_get_the_mean_of_those_before_them(length, longer, qua
 
 
 @any_backend
+@pytest.mark.parametrize("longer", [LENGTH, LONGER])
+@pytest.mark.parametrize(
+    ("arguments", "method"),
+    [
+        ({"position_encoding": "diet_abs"}, "interpolate"),
+        ({"position_encoding": "input", "first_position": 3}, "repeat"),
+        ({"position_encoding": "diet_rel"}, "interpolate"),
+    ],
+)
+def test_positions_that_were_not_trained_are_replaced(arguments, method, longer):
+    short = trained(**arguments, max_sequence_length=7)
+    model = extend_positions(short, LENGTH, "repeat")
+    for weight, old in zip(model.weights, short.weights, strict=True):
+        if weight.shape != old.shape:
+            values, added = np.array(to_numpy(weight)), weight.shape[0] - old.shape[0]
+            if weight.name == "relative_embedding":
+                values[: added // 2] = values[-added // 2 :] = 9.0
+            else:
+                values[-added:] = 9.0
+            weight.assign(values)
+    found = extend_positions(model, longer, method, trained_length=7)
+    for weight, expected in zip(
+        found.weights, extend_positions(short, longer, method).weights, strict=True
+    ):
+        np.testing.assert_array_equal(to_numpy(weight), to_numpy(expected), weight.path)
+
+
+@any_backend
 @pytest.mark.parametrize("method", ["interpolate", "repeat"])
 def test_projections_of_linformer_keep_their_sums(method):
     model = trained(position_encoding="diet_abs", segment_encoding="none", projection_dim=5)
@@ -244,6 +272,8 @@ def test_custom_bias_layers(rng, name):
         (add_segments, {}, (2, "none"), "`segment_encoding` must be.*'none'"),
         (extend_positions, {}, (LENGTH,), "`max_sequence_length` must be larger than 13"),
         (extend_positions, {}, (LONGER, "stretch"), "one of 'interpolate', 'repeat'.*'stretch'"),
+        (extend_positions, {}, (LONGER, "repeat", 14), "`trained_length` must be.* 1 and 13.*14"),
+        (extend_positions, {}, (12, "repeat", 7), "`max_sequence_length` must be larger than 12"),
         (cache_positions, {"position_encoding": "input"}, (), "position bias"),
         (cache_positions, {"cached_positions": True}, (), "position bias"),
     ],

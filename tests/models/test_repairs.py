@@ -89,3 +89,16 @@ def test_pytorch_exports_gathers_for_any_sizes():
     sizes = dict.fromkeys((0, 1), torch.export.Dim.DYNAMIC)
     tensors = torch.ones(5, 9, 4), torch.zeros(5, 3, 1, dtype=torch.int64)
     torch.export.export(Gather(), tensors, dynamic_shapes=(sizes, sizes), strict=False)
+
+
+@pytest.mark.xfail(raises=AssertionError, reason="not reported yet")
+def test_pytorch_exports_projections_as_products():
+    import torch
+
+    class Projection(torch.nn.Module):
+        def forward(self, inputs, kernel):
+            return torch.einsum("abc,cde->abde", inputs, kernel)
+
+    tensors = torch.ones(2, 3, 5), torch.ones(5, 7, 4)
+    program = torch.onnx.export(Projection(), tensors, dynamo=True, verbose=False)
+    assert "Einsum" not in [node.op_type for node in program.model.graph]

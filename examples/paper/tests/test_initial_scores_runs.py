@@ -177,6 +177,7 @@ def train_with_the_example(options, run, folder, words=()):
         [
             *("--text", *options.text, "--validation-text", *options.validation_text),
             *("--position-encoding", "diet_abs", "--rank", "8", "--output-dir", str(folder)),
+            *("--initial-score-stddev", "bert"),
             *("--hidden-dim", "16", "--intermediate-dim", "64", "--dropout", "0"),
             *("--warmup-proportion", "0.05", "--learning-rate", "0.002"),
             *("--seed", str(run["seed"]), *recipe, *words),

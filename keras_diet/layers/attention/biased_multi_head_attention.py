@@ -393,6 +393,6 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         config = with_arguments(super().get_config(), self)
         config["flash_attention"] = self.flash_attention
         if self.scale is None:
-            # Without it the configuration is that of Keras's layer.
+            # Without it the configuration equals Keras's.
             del config["scale"]
         return config

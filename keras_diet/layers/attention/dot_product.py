@@ -13,11 +13,13 @@ import keras
 from keras import ops
 
 from keras_diet import _backend
+from keras_diet.layers.attention.flex_attention import attend_by_flex
 from keras_diet.layers.attention.key_memory import (
     multiply_shared,
     repeat_rows,
     with_folded_queries,
 )
+from keras_diet.layers.attention.pallas_attention import attend_by_tiles
 from keras_diet.layers.attention.prepared_terms import (
     MASKED,
     PreparedTerms,
@@ -67,6 +69,9 @@ def attend(
     if plan.batch_first and has_columns(terms):
         key, value = (repeat_rows(x, ops.shape(query)[0]) for x in (key, value))
     query, key, terms = lower_columns(query, key, terms)
+    if plan.reads_indices:
+        attend_by_indices = attend_by_flex if plan.program == "flex" else attend_by_tiles
+        return attend_by_indices(query, key, value, terms)
     program = attend_by_kernel if plan.program == "kernel" else attend_by_scores
     if plan.block_size is None:
         return program(query, key, value, lower_scores(query, key, terms))

@@ -12,12 +12,21 @@ import keras
 from keras_diet import _backend, validation
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.score_terms import ScoreTerms
-from keras_diet.layers.position.position_bias import has_features, has_rows, is_distance_only
+from keras_diet.layers.position.position_bias import (
+    has_features,
+    has_rows,
+    has_scores_by_distance,
+    is_distance_only,
+)
 
-IMPLEMENTATIONS = ("auto", "full", "features", "blockwise")
+IMPLEMENTATIONS = ("auto", "full", "features", "blockwise", "indexed")
 
+# Programs whose kernels compute terms from indices, and never have a row of scores in memory.
+INDEXED = {"torch": "flex", "jax": "pallas"}
 # Number of queries whose scores exist at a time in blocks.
 BLOCK_SIZE = 256
+# Memory for the bias of a block in a kernel on a GPU, which computes more queries in less time.
+BIAS_MEMORY = 256 * 2**20
 # Shortest sequence for which "auto" avoids full scores: in general, and with a kernel that takes
 # a bias, which needs only the positional scores in full. The page on cost and speed has figures.
 LONG = 2048
@@ -36,10 +45,11 @@ class AttentionPlan:
     """How attention is computed.
 
     Attributes:
-        program: `"scores"` (plain products and softmax) or `"kernel"` (the fused kernel of the
-            backend).
-        bias: The form of a bias layer: the `"tensor"` of its scores, its `"low_rank"` features, or
-            the `"rows"` of each block.
+        program: `"scores"` (plain products and softmax), `"kernel"` (the fused kernel of the
+            backend), or a kernel that computes the terms from indices: `"flex"` (FlexAttention on
+            PyTorch) or `"pallas"` (JAX).
+        bias: The form of a bias layer: the `"tensor"` of its scores, its `"low_rank"` features, the
+            `"rows"` of each block, or one score for each of the `"distances"`.
         columns: bool. Whether features and padding become columns of the queries and keys.
             Otherwise they are added to the bias.
         masks_padding: bool. Whether padding is a mask, so that it is not in the scores.
@@ -66,6 +76,11 @@ class AttentionPlan:
     alignment: int = ALIGNMENT
     batch_first: bool = False
     flash_attention: bool | None = None
+
+    @property
+    def reads_indices(self) -> bool:
+        """Whether the program computes bias and masks from indices."""
+        return self.program in INDEXED.values()
 
 
 def make_plan(
@@ -114,14 +129,32 @@ def make_plan(
     elif returns_scores or set(attention.implementations) <= {"auto", "full"}:
         # All scores are needed at once.
         implementation = "full"
-    elif implementation == "auto":
+    elif implementation in ("auto", "indexed") and _is_indexed(
+        *(attention, terms, query_length, bias_layer, has_bias, implementation == "auto"),
+        *(drops or reads_scores or reads_memory, platform),
+    ):
+        implementation = "indexed"
+    elif implementation in ("auto", "indexed"):
         implementation = _implementation(
             attention, terms, query_length, bias_layer, has_bias, num_columns, drops, platform
+        )
+    elif (
+        implementation == "blockwise"
+        and query_length is None
+        and keras.backend.backend() != "tensorflow"
+    ):
+        # A program for any length cannot have a loop over blocks, except in TensorFlow.
+        implementation = "full"
+    needs_scores = returns_scores or reads_scores or drops
+    if implementation == "indexed":
+        form = "distances" if has_scores_by_distance(bias_layer) else "low_rank"
+        alignment = _alignment(platform)
+        return AttentionPlan(
+            INDEXED[keras.backend.backend()], form, masks_padding=True, alignment=alignment
         )
     if by_position and bias_layer is not None and implementation == "full":
         # Gathered features are smaller than gathered scores.
         implementation = "features"
-    needs_scores = returns_scores or reads_scores or drops
     program = _program(attention, terms, has_bias, num_columns, needs_scores, platform)
     if attention.flash_attention and program == "scores":
         # It begins with the message of Keras.
@@ -139,16 +172,48 @@ def make_plan(
     columns = _makes_columns(
         program, num_columns, sums_in_softmax, has_short_bias, reads_memory and is_full
     )
+    has_kernel_on_gpu = program == "kernel" and platform == "gpu" and form_of_bias == "rows"
+    default_size = BLOCK_SIZE
+    if has_kernel_on_gpu and query_length is not None and terms.document_ids is None:
+        default_size = _block_size(attention, query_length)
     return AttentionPlan(
         program=program,
         bias=form_of_bias,
         columns=columns,
         masks_padding=reads_scores,
-        block_size=(block_size or BLOCK_SIZE) if in_blocks else None,
+        block_size=block_size or default_size if in_blocks else None,
         alignment=_alignment(platform),
         batch_first=reads_memory,
         flash_attention=attention.flash_attention,
     )
+
+
+def _is_indexed(
+    attention, terms, query_length, bias_layer, has_bias, is_auto, needs_others, platform
+):
+    """Whether a kernel computes terms from indices."""
+    by_distance = has_scores_by_distance(bias_layer)
+    # It has no probabilities, and an open length and a memory of keys have other programs.
+    if needs_others or query_length is None or not terms.starts_at_zero:
+        return False
+    # It has functions for the other masks, for one score for each distance, and for features.
+    if terms.attention_mask is not None or not (
+        by_distance or not has_bias or has_features(bias_layer)
+    ):
+        return False
+    # The caller requires flash attention, or a kernel overflows.
+    if attention.flash_attention or attention.compute_dtype == "float16":
+        return False
+    if not is_auto:
+        return True
+    # A GPU has measured FlexAttention only. Below this length, it gains less than calls cost.
+    if (keras.backend.backend(), platform) != ("torch", "gpu") or query_length < LONG:
+        return False
+    if not _backend.allows_flex_attention():
+        return False
+    # Blocks that a window or documents exclude cost nothing.
+    excludes_blocks = terms.sliding_window is not None or terms.document_ids is not None
+    return by_distance or (excludes_blocks and not has_bias)
 
 
 def _implementation(
@@ -206,6 +271,15 @@ def _form_of_bias(bias_layer, is_full, block_size, by_position):
         return "rows"
     # Features take less memory than rows.
     return "low_rank" if has_features(bias_layer) else "rows"
+
+
+def _block_size(attention, length):
+    """Return the number of queries whose bias for `length` keys has `BIAS_MEMORY`.
+
+    The bias is the same for all examples, unless it holds a mask of documents.
+    """
+    row = attention.num_heads * length * (2 if attention.compute_dtype == "bfloat16" else 4)
+    return max(BLOCK_SIZE, BIAS_MEMORY // row // BLOCK_SIZE * BLOCK_SIZE)
 
 
 def _makes_columns(program, num_columns, sums_in_softmax, has_short_bias, reads_memory):
@@ -269,14 +343,21 @@ def check_implementation(implementation: str, attention: Any, bias: Any) -> None
         attention: The attention layer of a block.
         bias: The bias layer of a block, or `None`.
     """
-    fits = {"features": bias is None or has_features(bias), "blockwise": has_blocks(bias)}
+    has_columns = bias is None or has_features(bias)
+    fits = {"features": has_columns, "blockwise": has_blocks(bias)}
+    fits["indexed"] = has_columns or has_scores_by_distance(bias)
     allowed = getattr(attention, "implementations", ("auto", "full"))
+    if implementation == "indexed" and keras.backend.backend() not in INDEXED:
+        raise ValueError(
+            "attention_implementation='indexed' is a kernel of PyTorch and JAX. Received: the "
+            f"backend {keras.backend.backend()}. Pass 'auto'."
+        )
     if implementation not in allowed or not fits.get(implementation, True):
         raise ValueError(
             f"attention_implementation={implementation!r} needs a bias layer with `features`, or "
-            "for 'blockwise' with `rows` and without state, or none, and attention layers that "
-            f"allow it. Pass 'auto' or 'full'. Received: {type(attention).__name__} with the bias "
-            f"layer {type(bias).__name__}."
+            "for 'blockwise' with `rows` and without state, or for 'indexed' with `distance_only`, "
+            "or none, and attention layers that allow it. Pass 'auto' or 'full'. Received: "
+            f"{type(attention).__name__} with the bias layer {type(bias).__name__}."
         )
 
 

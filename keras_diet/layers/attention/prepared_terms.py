@@ -9,6 +9,7 @@ from keras import ops
 
 from keras_diet import _backend
 from keras_diet.layers.attention.attention_hook import AttentionHook
+from keras_diet.layers.attention.flex_attention import make_block_mask
 from keras_diet.layers.attention.key_memory import may_share_rows
 from keras_diet.layers.attention.plan import AttentionPlan, size_with_columns
 from keras_diet.layers.attention.score_terms import (
@@ -42,6 +43,9 @@ class PreparedTerms(ScoreTerms):
     Attributes:
         plan: The `AttentionPlan`.
         positions: Integer tensor `(B, T)`, the positions of tokens in their documents, or `None`.
+        by_distance: Tensor `(H, T + S - 1)`, the scores of a bias layer by distance, or `None`. The
+            score of query `i` and key `j` is in column `j - i + T - 1`.
+        block_mask: All masks, in the form that FlexAttention takes, or `None`.
         scale: float. Factor of the products of queries and keys.
         hooks: tuple of `AttentionHook`, called one after the other.
         states: The hidden states of queries and keys, for a bias layer that reads them in blocks;
@@ -52,6 +56,8 @@ class PreparedTerms(ScoreTerms):
 
     plan: AttentionPlan = dataclasses.field(kw_only=True)
     positions: Tensor | None = None
+    by_distance: Tensor | None = None
+    block_mask: Any = None
     scale: float = 1.0
     hooks: tuple[AttentionHook, ...] = ()
     states: tuple[Tensor, Tensor] | None = None
@@ -89,9 +95,13 @@ def prepare_masks(
 ) -> PreparedTerms:
     """Return terms whose window and documents are one mask, which layers may share."""
     prepared = PreparedTerms(**vars(terms), plan=plan, positions=positions)
+    if plan.program == "flex":
+        # Layers read it there. The kernel does not compute blocks that it excludes.
+        return prepared.replace(block_mask=make_block_mask(terms, query, key))
     has_mask = terms.sliding_window is not None or terms.document_ids is not None
     # In blocks, only the mask of one block is in memory.
-    return with_one_mask(prepared, query, key) if has_mask and not plan.block_size else prepared
+    in_parts = plan.reads_indices or plan.block_size is not None
+    return with_one_mask(prepared, query, key) if has_mask and not in_parts else prepared
 
 
 def with_one_mask(terms: PreparedTerms, query: Tensor, key: Tensor | None) -> PreparedTerms:
@@ -126,6 +136,10 @@ def lower_bias(terms: PreparedTerms, query: Tensor, key: Tensor | None) -> Prepa
     # The weights must exist before blocks read them.
     if not terms.bias.built:
         terms.bias(*(tensor[:, :1] for tensor in (query, key) if tensor is not None))
+    if terms.plan.bias == "distances":
+        lengths = [ops.shape(tensor)[1] for tensor in (query, query if key is None else key)]
+        scores = ops.cast(terms.bias.by_distance(*lengths, terms.start_index), "float32")
+        return terms.replace(bias=None, by_distance=scores)
     if reads_content(terms.bias):
         key = query if key is None else key
         is_projected = not keeps_keys(terms.bias) or terms.plan.batch_first

@@ -35,7 +35,7 @@ class BucketedRelativePositionBias(PositionBias):
     layer does not scale the term.
 
     T5 shares the scalars between all layers and does not scale the products of queries and keys.
-    `DietEncoder` scales these products in every encoding.
+    `DietEncoder` scales them, unless you pass `attention_scale=1.0`.
 
     Args:
         num_heads: int. Number of attention heads `H`.

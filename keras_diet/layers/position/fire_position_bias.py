@@ -61,6 +61,10 @@ class FirePositionBias(PositionBias):
 
     ```python
     x = np.random.normal(size=(2, 10, 32)).astype("float32")
+    position_bias = keras_diet.layers.FirePositionBias(num_heads=4)
+    attention = keras_diet.layers.BiasedMultiHeadAttention(num_heads=4, key_dim=8)
+    y = attention(x, x, attention_bias=position_bias(x))
+
     encoder = keras_diet.layers.DietEncoder(2, 4, 64, position_encoding="fire")
     y = encoder(x)
     ```

@@ -9,10 +9,12 @@ A bias layer is any `keras.layers.Layer` that returns scores broadcastable to `(
   the position `start_index`. Layers that read only lengths have it.
 - `layer.distance_only` is true if the scores depend on the distance `i - j` alone. Then documents
   in one sequence need no scores of their own.
+- `layer.by_distance(query_length, key_length, start_index)` returns one score for each distance.
 - `layer.reads_content` is true if the scores depend on the hidden states. Then each attention layer
   computes them from its own states.
 
-`PositionBias` provides `rows` for all its subclasses.
+`PositionBias` provides `rows` for all its subclasses, and `by_distance` for those with
+`distance_only`.
 """
 
 import itertools
@@ -160,9 +162,36 @@ class PositionBias(keras.layers.Layer):
         self.built = True
 
     def compute_scores(self, query_length: Any, key_length: Any, start_index: Integer) -> Tensor:
-        """Return scores `(1, H or 1, T, S)` of queries from `start_index` and keys from 0.
+        """Return the scores of a range of queries and of all keys. Each subclass has this method.
+
+            scores[0, h, t, s] = B_ij,    i = start_index + t,    j = s
+
+        `call` checks the lengths before, and repeats the scores for all heads if they share them.
+        Use operations of `keras.ops`. The lengths are integers where they are known, and scalar
+        tensors in a graph for any length, and a Python loop cannot run over those.
 
         With `reads_content`, the first two arguments are the query and the key.
+
+        Args:
+            query_length: int or scalar tensor. Number of queries `T`.
+            key_length: int or scalar tensor. Number of keys `S`. The first is at position 0.
+            start_index: int or scalar tensor. Position of the first query. It is 0, unless a
+                decoder generates a token at a time, or attention is computed in blocks of queries.
+
+        Returns:
+            Tensor of shape `(1, num_score_heads, query_length, key_length)`, where
+            `num_score_heads` is 1 with `share_heads`, and `num_heads` otherwise. Larger scores make
+            a query attend more to a key. They are added to the scaled products of queries and keys.
+
+        Example:
+
+        ```python
+        bias = keras_diet.layers.AlibiPositionBias(num_heads=2)
+        bias.build()
+        block = bias.compute_scores(query_length=3, key_length=8, start_index=5)
+        whole = bias.compute_scores(query_length=8, key_length=8, start_index=0)
+        assert keras.ops.max(keras.ops.abs(block - whole[:, :, 5:])) == 0
+        ```
         """
         raise NotImplementedError
 
@@ -191,6 +220,18 @@ class PositionBias(keras.layers.Layer):
             limit = "max_length" if self.key_length == self.max_length else "key_length"
             validation.length_within(key_length, self.key_length, limit, "key")
         return query_length, key_length
+
+    def by_distance(
+        self, query_length: Integer, key_length: Integer, start_index: Integer
+    ) -> Tensor:
+        """Return one score for each distance, `(H, T + S - 1)`, if `distance_only`.
+
+        The score of query `i` and key `j` is in column `j - i + T - 1`, where `i` and `j` are
+        counted from 0. The last query and `T + S - 1` keys have all these distances.
+        """
+        num_distances = query_length + key_length - 1
+        scores = self.compute_scores(1, num_distances, start_index + query_length - 1)
+        return ops.broadcast_to(scores, (1, self.num_heads, 1, num_distances))[0, :, 0]
 
     def compute_mask(self, inputs: Any, previous_mask: Any) -> None:
         """Return `None`: scores have no mask. Without it Keras warns of a masked input."""
@@ -233,6 +274,15 @@ def has_rows(bias: Any) -> bool:
 def is_distance_only(bias: Any) -> bool:
     """Whether the scores of a bias layer depend on the distance of query and key alone."""
     return getattr(bias, "distance_only", False)
+
+
+def has_scores_by_distance(bias: Any) -> bool:
+    """Whether a bias layer returns one score for each distance.
+
+    A subclass with a `call` of its own may return other scores.
+    """
+    is_position_bias = isinstance(bias, PositionBias) and type(bias).call is PositionBias.call
+    return is_position_bias and bias.distance_only
 
 
 def keeps_keys(bias: Any) -> bool:

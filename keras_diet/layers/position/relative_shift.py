@@ -32,10 +32,9 @@ def distances_to_keys(scores: Tensor, query_length: Integer, key_length: Integer
 
         out[..., i, j] = scores[..., i, (j - i) + (T - 1)]
 
-    The function puts one entry before each row, drops the first `T` entries of all rows together,
-    and cuts the rest into rows that are one entry shorter. Each row has then moved by one entry
-    relative to the row above. These steps and their gradients compile to copies. The gradient of a
-    gather would be a scatter.
+    The function drops the first `T - 1` entries of all rows together, and cuts the rest into rows
+    that are one entry shorter. Each row has then moved by one entry relative to the row above.
+    These steps and their gradients compile to copies. The gradient of a gather would be a scatter.
 
     Args:
         scores: Tensor `(..., T, T + S - 1)`. Column `c` belongs to the distance `c - (T - 1)` of
@@ -49,12 +48,13 @@ def distances_to_keys(scores: Tensor, query_length: Integer, key_length: Integer
     outer = tuple(ops.shape(scores)[:-2])
     num_distances = query_length + key_length - 1
     if isinstance(query_length, int) and query_length > 1:
-        # The same rows without the entry before them, which would be a copy of all scores.
         size = query_length * num_distances
         rest = ops.reshape(scores, (*outer, size))[..., query_length - 1 : size - 1]
         return ops.reshape(rest, (*outer, query_length, num_distances - 1))[..., :key_length]
-    padded = ops.pad(scores, ((0, 0),) * (len(outer) + 1) + ((1, 0),))
-    rest = ops.reshape(padded, (*outer, num_distances + 1, query_length))[..., 1:, :]
+    # The rows of one query would be too short by one entry. So they get one first.
+    padded = ops.pad(scores, ((0, 0),) * (len(outer) + 1) + ((0, 1),))
+    flat = ops.reshape(padded, (*outer, query_length * (num_distances + 1)))
+    rest = flat[..., query_length - 1 : query_length - 1 + query_length * num_distances]
     return ops.reshape(rest, (*outer, query_length, num_distances))[..., :key_length]
 
 

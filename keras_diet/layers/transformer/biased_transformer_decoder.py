@@ -69,6 +69,10 @@ class BiasedTransformerDecoder(TransformerBlock):
             `gamma x / sqrt(mean(x^2) + epsilon)`. Defaults to `"layer_norm"`.
         normalize_inputs: bool. `False` leaves out the normalization before self-attention, with
             `normalize_first`, for inputs that are normalized already. Defaults to `True`.
+        attention_dropout: float or `None`. Dropout rate of the attention probabilities. With `0`
+            fused kernels compute attention in training too, which have no dropout. Defaults to
+            `None`, which means `dropout`.
+        head_dim: int or `None`. Size of a head. Defaults to `None`: `hidden_dim / num_heads`.
         recompute_attention: bool. Whether training keeps nothing of the attention layers, and
             computes them again for the gradient. Defaults to `False`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.

@@ -37,9 +37,10 @@ class BiasedTransformerEncoder(TransformerBlock):
         dropout: float. Dropout rate of the outputs of both sublayers. Also the rate of the
             attention probabilities, unless `self_attention` is given. Defaults to `0.0`.
         activation: Activation of the feed-forward network. Defaults to `"gelu"`.
-        layer_norm_epsilon: float. Defaults to `1e-12`, as in BERT.
-        kernel_initializer: Defaults to `"glorot_uniform"`.
-        bias_initializer: Defaults to `"zeros"`.
+        layer_norm_epsilon: float. Epsilon of each layer normalization. Defaults to `1e-12`, as in
+            BERT.
+        kernel_initializer: Initializer of the kernels. Defaults to `"glorot_uniform"`.
+        bias_initializer: Initializer of the biases. Defaults to `"zeros"`.
         normalize_first: bool. Pre-norm instead of post-norm. Defaults to `False`.
         self_attention: Layer or `None`. A custom attention layer, such as a
             `RelativeMultiHeadAttention`. The block calls it as `BiasedMultiHeadAttention`, and
@@ -54,6 +55,10 @@ class BiasedTransformerEncoder(TransformerBlock):
             `gamma x / sqrt(mean(x^2) + epsilon)`. Defaults to `"layer_norm"`.
         normalize_inputs: bool. `False` leaves out the normalization before self-attention, with
             `normalize_first`, for inputs that are normalized already. Defaults to `True`.
+        attention_dropout: float or `None`. Dropout rate of the attention probabilities. With `0`
+            fused kernels compute attention in training too, which have no dropout. Defaults to
+            `None`, which means `dropout`.
+        head_dim: int or `None`. Size of a head. Defaults to `None`: `hidden_dim / num_heads`.
         recompute_attention: bool. Whether training keeps nothing of the attention layers, and
             computes them again for the gradient. Defaults to `False`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.

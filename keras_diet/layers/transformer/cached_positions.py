@@ -109,6 +109,14 @@ class CachedPositionBias(PositionBias):
         rows = _backend.slice(scores, (0, start_index, 0), size)
         return ops.expand_dims(rows, 0)
 
+    def by_distance(
+        self, query_length: Integer, key_length: Integer, start_index: Integer
+    ) -> Tensor:
+        """Return the first column of the cached scores, the last query first, and the first row."""
+        scores = self.compute_scores(query_length, key_length, start_index)[0]
+        scores = ops.broadcast_to(scores, (self.num_heads, query_length, key_length))
+        return ops.concatenate([ops.flip(scores[:, 1:, 0], axis=-1), scores[:, 0]], axis=-1)
+
 
 def cache_positions(model: Any) -> Any:
     """Return a copy of a model for inference, in which positional scores are computed already.
@@ -195,10 +203,10 @@ def _is_functional(layer):
 def arguments_of_copy(attention_implementation: str) -> Config:
     """Return the arguments of a stack or backbone that differ in its copy.
 
-    Cached scores have no features, so `"features"` becomes `"auto"`.
+    Cached scores have no features, so `"features"` and `"indexed"` become `"auto"`.
     """
     changes: Config = {"cached_positions": True}
-    if attention_implementation == "features":
+    if attention_implementation in ("features", "indexed"):
         changes["attention_implementation"] = "auto"
     return changes
 

@@ -98,9 +98,10 @@ class DietDecoder(DietStack):
         dropout: float. Dropout rate of attention probabilities and of the outputs of sublayers.
             Defaults to `0.0`.
         activation: Activation of the feed-forward networks. Defaults to `"gelu"`.
-        layer_norm_epsilon: float. Defaults to `1e-12`, as in BERT.
-        kernel_initializer: Defaults to `"glorot_uniform"`.
-        bias_initializer: Defaults to `"zeros"`.
+        layer_norm_epsilon: float. Epsilon of each layer normalization. Defaults to `1e-12`, as in
+            BERT.
+        kernel_initializer: Initializer of the kernels. Defaults to `"glorot_uniform"`.
+        bias_initializer: Initializer of the biases. Defaults to `"zeros"`.
         normalize_first: bool. Whether to use pre-norm blocks and a final layer normalization,
             instead of post-norm blocks. Defaults to `False`.
         attention_implementation: As in `DietEncoder`. Defaults to `"auto"`.
@@ -114,6 +115,8 @@ class DietDecoder(DietStack):
         use_bias: As in `DietEncoder`. Defaults to `True`.
         normalization: As in `DietEncoder`. Defaults to `"layer_norm"`.
         normalize_inputs: As in `DietEncoder`. Defaults to `True`.
+        attention_dropout: As in `DietEncoder`. Defaults to `None`.
+        head_dim: As in `DietEncoder`. Defaults to `None`.
         attention_windows: As in `DietEncoder`, for self-attention. Defaults to `None`.
         attention_scale: As in `DietEncoder`. Defaults to `None`.
         max_wavelength: As in `DietEncoder`. Defaults to `None`.

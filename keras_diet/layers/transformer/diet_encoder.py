@@ -78,12 +78,14 @@ class DietEncoder(DietStack):
             Defaults to `"per-head"`.
         num_segments: int. Number of segments. Defaults to `2`.
         max_sequence_length: int. Number of positions, in tokens. Defaults to `512`.
-        dropout: float. Dropout rate of attention probabilities and of the outputs of sublayers.
+        dropout: float. Dropout rate of the outputs of sublayers, and of attention probabilities.
             Defaults to `0.0`.
         activation: Activation of the feed-forward networks. Defaults to `"gelu"`.
-        layer_norm_epsilon: float. Defaults to `1e-12`, as in BERT.
-        kernel_initializer: Defaults to `"glorot_uniform"`.
-        bias_initializer: Defaults to `"zeros"`.
+        layer_norm_epsilon: float. Number that each layer normalization adds to the variance, so
+            that it never divides by zero. Defaults to `1e-12`, as in BERT.
+        kernel_initializer: Initializer of the kernels of dense layers and of attention. Defaults to
+            `"glorot_uniform"`.
+        bias_initializer: Initializer of their biases. Defaults to `"zeros"`.
         normalize_first: bool. Whether to use pre-norm blocks and a final layer normalization,
             instead of post-norm blocks. Defaults to `False`.
         projection_dim: int or `None`. Number of keys and values after Linformer's projection,
@@ -92,7 +94,10 @@ class DietEncoder(DietStack):
             `"none"`, and no segments per head. Defaults to `None`, which means no projection.
         attention_implementation: `"full"` (all scores of a layer at once), `"features"` (low-rank
             positions as columns of queries and keys), `"blockwise"` (scores of 256 queries at a
-            time), or `"auto"` (by length and backend). Outputs are equal. Defaults to `"auto"`.
+            time), `"indexed"` (a kernel computes a bias by distance, windows and documents where it
+            needs them: FlexAttention on PyTorch, Pallas on JAX on one device; attention that it
+            cannot compute is as with `"auto"`), or `"auto"` (by length and backend). Outputs are
+            equal. Defaults to `"auto"`.
         encode_inputs: bool. Whether the encoder adds positions and segments to its inputs, if they
             belong there. Pass `False` if the model adds them before. Defaults to `True`.
         cached_positions: bool. Whether the encoder holds positional scores instead of position
@@ -114,10 +119,18 @@ class DietEncoder(DietStack):
             `gamma x / sqrt(mean(x^2) + epsilon)`. Defaults to `"layer_norm"`.
         normalize_inputs: bool. `False` leaves out the first normalization of the first block, with
             `normalize_first`, for inputs that are normalized already. Defaults to `True`.
+        attention_dropout: float or `None`. Dropout rate of the attention probabilities. With `0`
+            fused kernels compute attention in training too, which have no dropout. Defaults to
+            `None`, which means `dropout`.
+        head_dim: int or `None`. Size `d_h` of a head, which need not divide `hidden_dim`. Defaults
+            to `None`: `hidden_dim / num_heads`.
+        share_layers: bool. Whether all layers have the same weights, as in ALBERT. Position and
+            segment biases are not shared. Defaults to `False`.
         attention_windows: int, tuple or `None`. A token attends to tokens at smaller distances than
             its window. A tuple has a window or `None` for each layer, and repeats along the layers:
-            ModernBERT has `(None, 65, 65)`. A window is a mask and saves neither memory nor time.
-            Not with `projection_dim`. Defaults to `None`.
+            ModernBERT has `(None, 65, 65)`. A window is a mask and saves neither memory nor time,
+            but for `"indexed"`, which leaves out blocks. Not with `projection_dim`. Defaults to
+            `None`.
         attention_scale: float or `None`. Factor of the products of queries and keys, such as `1.0`
             for T5. Defaults to `None`: `1 / sqrt(d_h)`, or the factor of the encoding.
         max_wavelength: float, tuple or `None`. Base of the wavelengths with `"rotary"`. A tuple has
@@ -147,7 +160,7 @@ class DietEncoder(DietStack):
         attention_hook: `AttentionHook` or `None`. Runs in every layer after the layer's own hook.
         document_ids: Integer tensor of shape `(B, T)`, for several documents in a sequence, one
             after another. A token attends only to the tokens with its id, and positions begin again
-            in each document. So the outputs are those of separate sequences. Padding has the id 0.
+            in each document. So outputs equal those of separate sequences. Padding has the id 0.
             Not with `projection_dim`. Defaults to `None`.
         pairs: Tensor of shape `(B, T, T, pair_dim)`, features of query `i` and key `j`, if the
             encoder has a `pair_dim`. Masks hold for them. Defaults to `None`.
@@ -189,6 +202,7 @@ class DietEncoder(DietStack):
         num_segments: int = 2,
         *,
         projection_dim: int | None = None,
+        share_layers: bool = False,
         pair_dim: int | None = None,
         **kwargs: Any,
     ) -> None:
@@ -196,6 +210,12 @@ class DietEncoder(DietStack):
             num_layers, num_heads, intermediate_dim, position_encoding, rank, sharing, **kwargs
         )
         self.projection_dim = validation.optional_positive_int("projection_dim", projection_dim)
+        self.share_layers = validation.boolean("share_layers", share_layers)
+        if share_layers and isinstance(self.max_wavelength, list):
+            raise ValueError(
+                "`max_wavelength` must be one number for layers with the same weights. Received: "
+                f"max_wavelength={self.max_wavelength}, share_layers=True"
+            )
         # Not every position encoding works with projected keys.
         find_position_encoding(position_encoding, projection_dim=projection_dim)
         self.pair_dim = validation.optional_positive_int("pair_dim", pair_dim)
@@ -234,15 +254,16 @@ class DietEncoder(DietStack):
                 SegmentBias(*sizes, dtype=self.dtype_policy, name=f"segment_bias_{i}")
                 for i in range(self.num_layers)
             ]
-        self.transformer_layers = [
+        blocks = [
             BiasedTransformerEncoder(
                 **self.arguments_of_block(i),
                 self_attention=self.make_attention(
                     self.encoding, arguments, self.position_biases, "self_attention", i
                 ),
             )
-            for i in range(self.num_layers)
+            for i in range(1 if self.share_layers else self.num_layers)
         ]
+        self.transformer_layers = blocks * self.num_layers if self.share_layers else blocks
         for layer in (*self.position_biases, *self.transformer_layers):
             if not layer.built:
                 layer.build(inputs_shape)

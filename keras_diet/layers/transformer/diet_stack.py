@@ -107,7 +107,7 @@ class DietStack(TransformerLayer):
         """Return the arguments that the functions of a `PositionEncoding` may name."""
         arguments = {
             "num_heads": self.num_heads,
-            "key_dim": validation.divisible_heads(hidden_dim, self.num_heads),
+            "key_dim": self.size_of_heads(hidden_dim),
             "max_length": self.max_sequence_length,
             "is_causal": is_causal,
             **{name: getattr(self, name) for name in OPTIONAL_ARGUMENTS},
@@ -157,7 +157,8 @@ class DietStack(TransformerLayer):
         index: int,
     ) -> keras.layers.Layer:
         """Return an attention layer of block `index`, to whose scores bias layers are added."""
-        others = {"dropout": self.dropout, "name": name, **self.arguments_of_dense()}
+        others = {"dropout": self.dropout_of_probabilities, "name": name}
+        others |= self.arguments_of_dense()
         arguments = {**arguments, "max_wavelength": _of_layer(self.max_wavelength, index)}
         if self.attention_scale is not None:
             others["scale"] = self.attention_scale
@@ -272,7 +273,7 @@ class DietStack(TransformerLayer):
                     of_bias = lower_bias(of_bias, inputs, key)
                 folded: dict[int | None, PreparedTerms] = {}
             if window not in folded:
-                names = ("bias", "features", "pair_scores")
+                names = ("bias", "features", "by_distance", "pair_scores")
                 with_bias = {name: getattr(of_bias, name) for name in names}
                 folded[window] = fold_masks(of_windows[window].replace(**with_bias), inputs, key)
             yield folded[window].replace(features=(*segments, *of_bias.features))

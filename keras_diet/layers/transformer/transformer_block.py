@@ -53,6 +53,9 @@ class TransformerLayer(keras.layers.Layer):
         use_bias: bool. Whether the dense layers have biases.
         normalization: Name of the kind of normalization.
         normalize_inputs: bool. Whether pre-norm normalizes the inputs of the first self-attention.
+        attention_dropout: float or `None`. Dropout rate of attention probabilities, if it is not
+            `dropout`.
+        head_dim: int or `None`. Size of a head. `None` means `hidden_dim / num_heads`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
     """
 
@@ -74,6 +77,8 @@ class TransformerLayer(keras.layers.Layer):
         use_bias: bool = True,
         normalization: str = "layer_norm",
         normalize_inputs: bool = True,
+        attention_dropout: float | None = None,
+        head_dim: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -94,6 +99,10 @@ class TransformerLayer(keras.layers.Layer):
             "normalization", normalization, tuple(NORMALIZATIONS)
         )
         self.normalize_inputs = normalize_inputs
+        self.attention_dropout = attention_dropout
+        if attention_dropout is not None:
+            validation.rate("attention_dropout", attention_dropout)
+        self.head_dim = validation.optional_positive_int("head_dim", head_dim)
         if not (normalize_inputs or normalize_first):
             raise ValueError(
                 "`normalize_inputs=False` needs `normalize_first=True`. Post-norm does not "
@@ -107,10 +116,19 @@ class TransformerLayer(keras.layers.Layer):
         self.built = True
         freeze_layers(self, self.frozen_layers)
 
+    def size_of_heads(self, hidden_dim: int) -> int:
+        """Return the size of a head for hidden states of a size."""
+        return self.head_dim or validation.divisible_heads(hidden_dim, self.num_heads)
+
     def arguments_of_block(self) -> Config:
         """Return these arguments for a layer inside. Each call makes new initializers."""
         arguments = {name: getattr(self, name) for name in constructor_arguments(TransformerLayer)}
         return {**arguments, **self.arguments_of_dense()}
+
+    @property
+    def dropout_of_probabilities(self) -> float:
+        """Dropout rate of the probabilities of attention layers that are made here."""
+        return self.dropout if self.attention_dropout is None else self.attention_dropout
 
     def arguments_of_dense(self) -> Config:
         """Return what dense and attention layers inside have in common. Initializers are new."""
@@ -234,8 +252,9 @@ class TransformerBlock(TransformerLayer):
         """Create and build an attention sublayer, with its normalization and dropout."""
         hidden_dim: Any = inputs_shape[-1]
         if name in self._made_attentions:
-            key_dim = validation.divisible_heads(hidden_dim, self.num_heads)
-            arguments = {"dropout": self.dropout, "name": name, **self.arguments_of_dense()}
+            key_dim = self.size_of_heads(hidden_dim)
+            arguments = {"dropout": self.dropout_of_probabilities, "name": name}
+            arguments |= self.arguments_of_dense()
             setattr(self, name, BiasedMultiHeadAttention(self.num_heads, key_dim, **arguments))
         attention = getattr(self, name)
         if not attention.built:

@@ -10,7 +10,7 @@ from keras_diet import validation
 from keras_diet._arrays import float32_array
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.hub.rebuild import rebuild
-from keras_diet.types import Tensor
+from keras_diet.types import Config
 
 
 def _backbone_of(model: keras.Model) -> DietBertBackbone:
@@ -27,7 +27,10 @@ def _backbone_of(model: keras.Model) -> DietBertBackbone:
 
 
 def extend_positions(
-    model: keras.Model, max_sequence_length: int, method: str = "interpolate"
+    model: keras.Model,
+    max_sequence_length: int,
+    method: str = "interpolate",
+    trained_length: int | None = None,
 ) -> keras.Model:
     """Return a copy of a trained model that takes longer sequences.
 
@@ -50,10 +53,16 @@ def extend_positions(
     Train the model on long sequences afterwards. Interpolated positions are better after a little
     training, and repeated positions are better without.
 
+    If all training texts were shorter than the model, its last positions still have their random
+    initial parameters. Then pass the longest text as `trained_length`. It takes the place of `n`.
+
     Args:
         model: A `DietBertBackbone`, or a task with one. It is not changed.
-        max_sequence_length: int. The new number of positions. Must be larger than the old one.
+        max_sequence_length: int. The new number of positions. Must be larger than the number of
+            trained ones, and not smaller than the old number.
         method: `"interpolate"` or `"repeat"`, for absolute positions. Defaults to `"interpolate"`.
+        trained_length: int or `None`. Number of positions that training has reached. The parameters
+            of the others are replaced. Defaults to `None`, which means all positions.
 
     Returns:
         A model of the same class, with the same layers frozen. A task is compiled in the same way
@@ -63,8 +72,8 @@ def extend_positions(
     Raises:
         ValueError: If `model` is not such a model, or has LoRA or quantized weights. Also if a
             custom encoding has weights that depend on the length in an unknown way, if
-            `max_sequence_length` is not larger than before, or if `method` is unknown. Keras raises
-            an error if the model is compiled with functions that are not registered.
+            `max_sequence_length` or `trained_length` is out of range, or if `method` is unknown.
+            Keras raises an error if the model is compiled with functions that are not registered.
 
     Example:
 
@@ -83,24 +92,41 @@ def extend_positions(
     backbone = _backbone_of(model)
     validation.choice("method", method, tuple(_METHODS))
     length = backbone.max_sequence_length
-    if max_sequence_length <= length:
+    trained = length if trained_length is None else trained_length
+    if not 0 < trained <= length:
+        received = f"Received: trained_length={trained_length}"
+        raise ValueError(f"`trained_length` must be between 1 and {length}. {received}")
+    if max_sequence_length <= trained or max_sequence_length < length:
         received = f"Received: max_sequence_length={max_sequence_length}"
-        raise ValueError(f"`max_sequence_length` must be larger than {length}. {received}")
-    changes = {"max_sequence_length": max_sequence_length}
-    if isinstance(backbone.position_encoding, keras.layers.Layer):
-        layer = _longer_layer(backbone.position_encoding, max_sequence_length)
-        changes["position_encoding"] = keras.layers.serialize(layer)
+        least = max(trained, length - 1)
+        raise ValueError(f"`max_sequence_length` must be larger than {least}. {received}")
     first = backbone.first_position or 0
 
     def stretch(values, longer):
         # The rows before the first position belong to padding.
         kept = first if len(values) == length + first else 0
-        return np.concatenate([values[:kept], _METHODS[method](values[kept:], longer - kept)])
+        rows = values[kept : len(values) - length + trained]
+        return np.concatenate([values[:kept], _METHODS[method](rows, longer - kept)])
 
-    extended = rebuild(model, changes)
-    for new, old in zip(extended.weights, model.weights, strict=True):
-        new.assign(_extended(old, tuple(new.shape), stretch))
+    extended = _rebuilt(model, max_sequence_length)
+    # Its shapes tell which weights depend on the length.
+    longer = extended if max_sequence_length > length else _rebuilt(model, length + 1)
+    for new, old, other in zip(extended.weights, model.weights, longer.weights, strict=True):
+        if tuple(other.shape) == tuple(old.shape):
+            # JAX reuses the memory of weights when it trains them, so each model needs its own.
+            new.assign(ops.copy(old))
+        else:
+            new.assign(_extended(old, tuple(new.shape), stretch, length - trained))
     return extended
+
+
+def _rebuilt(model: keras.Model, length: int) -> keras.Model:
+    """Return the model with another number of positions, and new weights."""
+    changes: Config = {"max_sequence_length": length}
+    layer = _backbone_of(model).position_encoding
+    if isinstance(layer, keras.layers.Layer):
+        changes["position_encoding"] = keras.layers.serialize(_longer_layer(layer, length))
+    return rebuild(model, changes)
 
 
 def _longer_layer(layer: keras.layers.Layer, longer: int) -> keras.layers.Layer:
@@ -117,19 +143,18 @@ def _extended(
     weight: keras.Variable,
     shape: tuple[int, ...],
     stretch: Callable[[np.ndarray, int], np.ndarray],
-) -> Tensor:
+    num_untrained: int,
+) -> np.ndarray:
     """Return the values of a weight in the shape that it has in the longer model."""
-    if tuple(weight.shape) == shape:
-        # JAX reuses the memory of weights when it trains them, so each model needs its own.
-        return ops.copy(weight)
     values = float32_array(weight)
     if weight.name in _ABSOLUTE and shape[1:] == values.shape[1:]:
         return stretch(values, shape[0])
     if weight.name in _PROJECTIONS:
         # Scaled, so that sums over the sequence stay as large as before.
-        return stretch(values.T, shape[1]).T * (values.shape[1] / shape[1])
+        return stretch(values.T, shape[1]).T * ((values.shape[1] - num_untrained) / shape[1])
     if weight.name == "relative_embedding":
-        return _with_farther_distances(values, shape[0])
+        trained = values[num_untrained : len(values) - num_untrained]
+        return _with_farther_distances(trained, shape[0])
     raise ValueError(
         f"The weight {weight.path!r} depends on the length in an unknown way. Received: shape "
         f"{tuple(weight.shape)} for the trained length, {shape} for the new length"

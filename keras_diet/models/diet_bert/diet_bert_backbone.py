@@ -18,6 +18,7 @@ from keras_diet.layers.transformer.diet_encoder import DietEncoder
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
 from keras_diet.layers.transformer.transformer_block import NORMALIZATIONS
 from keras_diet.models.diet_bert.from_bert.convert import convert_bert
+from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD
 from keras_diet.models.diet_bert.hugging_face.read import read_backbone
 from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
 from keras_diet.models.hub.backbone import HubBackbone
@@ -62,7 +63,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
     Args:
         vocabulary_size: int. Size of the token vocabulary.
         num_layers: int. Number of Transformer layers.
-        num_heads: int. Number of attention heads. Must divide `hidden_dim`.
+        num_heads: int. Number of attention heads. Must divide `hidden_dim` without `head_dim`.
         hidden_dim: int. Size of the hidden states and of the pooler.
         intermediate_dim: int. Width of the feed-forward networks.
         dropout: float. Dropout rate. Defaults to `0.1`.
@@ -92,9 +93,10 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         attention_implementation: `"full"` computes all scores of a layer at once and shares
             positional scores between layers. `"features"` adds positions of low rank, segments and
             padding as features of one dot-product attention, for fused kernels. `"blockwise"`
-            computes the scores of 256 queries at a time, in memory linear in the length. `"auto"`
-            chooses by length and backend. The outputs are the same. Scores that are asked for are
-            always computed in full. Defaults to `"auto"`.
+            computes the scores of 256 queries at a time, in memory linear in the length.
+            `"indexed"` is as in `keras_diet.layers.DietEncoder`. `"auto"` chooses by length and
+            backend. The outputs are the same. Scores that are asked for are always computed in
+            full. Defaults to `"auto"`.
         activation: Activation of the feed-forward networks, by name or as a function. Defaults to
             `"gelu_approximate"`, as in KerasHub's BERT. Hugging Face's BERT uses `"gelu"`.
         cached_positions: bool. Whether the model holds positional scores instead of position
@@ -111,20 +113,27 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
             as padding, also in a text. Defaults to `None`: the position of a token is its place in
             the sequence.
         pooler_activation: Activation of the pooler, by name. Defaults to `"tanh"`.
+        dropped_token: int or `None`. If given, the embeddings of this token are zero, and the other
+            embeddings of a text are larger the more such tokens it has, as for the masks of ESM:
+            with a fraction `f` of such tokens, the factor is `0.88 / (1 - f)`. Defaults to `None`.
         max_distance: As in `keras_diet.layers.DietEncoder`, like all arguments that follow.
             Defaults to `None`.
         attention_windows: int, tuple or `None`. Defaults to `None`.
         attention_scale: float or `None`. Defaults to `None`.
         max_wavelength: float, tuple or `None`. Defaults to `None`.
         initial_score_stddev: float or `None`. Defaults to `None`.
-        layer_norm_epsilon: float. Also of the embeddings. Defaults to `1e-12`.
-        bias_initializer: Defaults to `"zeros"`.
+        layer_norm_epsilon: float. Epsilon of each layer normalization, also of the embeddings.
+            Defaults to `1e-12`.
+        bias_initializer: Initializer of the biases of the encoder. Defaults to `"zeros"`.
         normalize_first: bool. Defaults to `False`.
         activation_dropout: float. Defaults to `0.0`.
         gated: bool. Defaults to `False`.
         use_bias: bool. Defaults to `True`.
         normalization: str. Also of the embeddings. Defaults to `"layer_norm"`.
         normalize_inputs: bool. Defaults to `True`.
+        attention_dropout: float or `None`. Defaults to `None`, which means `dropout`.
+        head_dim: int or `None`. Defaults to `None`: `hidden_dim / num_heads`.
+        share_layers: bool. Defaults to `False`.
         **kwargs: Keyword arguments of `keras.layers.Layer`, for the encoder.
 
     Call arguments:
@@ -165,6 +174,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
     from_bert = classmethod(convert_bert)
     from_hugging_face = classmethod(read_backbone)
     export_to_hugging_face = write_hugging_face
+    trained_head = NO_HEAD
     get_layout_map = staticmethod(transformer_layout_map)
     with_cached_positions = rebuild_with_cached_positions
     # The type that `from_hugging_face` has read, which `export_to_hugging_face` writes.
@@ -198,6 +208,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         normalize_embeddings: bool = True,
         first_position: int | None = None,
         pooler_activation: str = "tanh",
+        dropped_token: int | None = None,
         **kwargs: Any,
     ) -> None:
         # === Config ===
@@ -225,6 +236,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         self.normalize_embeddings = normalize_embeddings
         self.first_position = validation.optional_positive_int("first_position", first_position)
         self.pooler_activation = pooler_activation
+        self.dropped_token = dropped_token
         self._encoder_arguments = kwargs
         self.cls_token_index = 0
 
@@ -250,7 +262,8 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         self.position_encoding = position_encoding
 
     def _make_input_layers(self, position_encoding: str | keras.layers.Layer, dtype: DType) -> None:
-        validation.divisible_heads(self.hidden_dim, self.num_heads)
+        if self._encoder_arguments.get("head_dim") is None:
+            validation.divisible_heads(self.hidden_dim, self.num_heads)
         embedding_dim = self.embedding_dim or self.hidden_dim
         self.token_embedding = keras.layers.ReversibleEmbedding(
             input_dim=self.vocabulary_size,
@@ -362,7 +375,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
             segment_ids: Integers of shape `(B, T)` in `[0, num_segments)`. Only used with
                 `segment_encoding="input"`. Defaults to `None`, which means segment 0.
             padding_mask: Integers of shape `(B, T)`, 0 for padding. Only used with
-                `first_position`. Defaults to `None`, which means no padding.
+                `first_position` and `dropped_token`. Defaults to `None`, which means no padding.
             document_ids: Integers of shape `(B, T)`. Positions at the input begin again in each
                 document. Defaults to `None`, which means one document.
 
@@ -370,6 +383,8 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
             A tensor of shape `(B, T, hidden_dim)`.
         """
         x = self.token_embedding(token_ids)
+        if self.dropped_token is not None:
+            x = x * self._scale_of_kept(token_ids, padding_mask, document_ids)
         if self.input_encoding is not None:
             at_input = self.segment_encoding == "input"
             x = self.input_encoding(
@@ -381,6 +396,25 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
             x = self.embeddings_layer_norm(x)
         x = self.embeddings_dropout(x)
         return x if self.embeddings_projection is None else self.embeddings_projection(x)
+
+    def _scale_of_kept(self, token_ids, padding_mask, document_ids):
+        """Return the factor of each embedding, 0 for dropped tokens."""
+        dtype = self.token_embedding.compute_dtype
+        is_dropped = ops.cast(ops.equal(token_ids, self.dropped_token), "float32")
+        is_token = ops.ones_like(is_dropped)
+        if padding_mask is not None:
+            is_token = ops.cast(padding_mask, "float32")
+        counts = ops.stack([is_dropped, is_token], axis=-1)
+        if document_ids is None:
+            counts = ops.sum(counts, axis=1, keepdims=True)
+        else:
+            is_same = ops.equal(ops.expand_dims(document_ids, 2), ops.expand_dims(document_ids, 1))
+            counts = ops.matmul(ops.cast(is_same, "float32"), counts)
+        # A text of nothing but padding or dropped tokens has no embedding to scale.
+        kept = ops.maximum(counts[..., 1] - counts[..., 0], 1.0)
+        # The training of ESM drops 0.8 of the 0.15 tokens that it chooses.
+        scale = (1 - 0.15 * 0.8) * ops.maximum(counts[..., 1], 1.0) / kept
+        return ops.cast(ops.expand_dims((1 - is_dropped) * scale, -1), dtype)
 
     def _positions(self, token_ids, padding_mask, document_ids):
         """Return the positions of tokens, or `None` if they count from 0 in each sequence."""

@@ -10,7 +10,11 @@ from keras import ops
 from keras_hub.models import TextEmbedder, TextEmbedderPreprocessor
 
 from keras_diet import validation
-from keras_diet.data.columns import host_column, is_columns, map_columns, number_of_rows
+from keras_diet.data.columns import (
+    holds_text,
+    is_columns,
+    number_of_rows,
+)
 from keras_diet.layers.transformer.recomputed_call import call_in_chunks
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
@@ -19,7 +23,8 @@ from keras_diet.models.hub.document_inputs import gather_tokens
 from keras_diet.models.hub.losses import is_of_keras, of_output, warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import PackingPreprocessor
 from keras_diet.models.hub.task import checked_backbone
-from keras_diet.models.hub.texts import holds_text, texts_of
+from keras_diet.models.hub.texts import texts_of
+from keras_diet.models.hub.texts_of_examples import TextsOfExamples, rows_of_texts
 from keras_diet.training.embedding_losses import EmbeddingLoss, unit_vectors
 from keras_diet.types import Tensor
 
@@ -117,7 +122,7 @@ class DietBertTextEmbedderPreprocessor(
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class DietBertTextEmbedder(DietBertTask, TextEmbedder):
+class DietBertTextEmbedder(TextsOfExamples, DietBertTask, TextEmbedder):
     """A DietBert backbone that turns a text into one vector.
 
     Its conventions are the same as in `keras_hub.models.BertTextEmbedder`. With the hidden states
@@ -147,7 +152,7 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         num_chunks: int or `None`. Number of parts of a batch that training embeds one after
             another. Only one part at a time is in memory, because each is computed again for its
             gradient (GradCache). So batches can be large, and losses see all of their texts. The
-            gradients are those of the whole batch. Defaults to `None`: one part, computed once.
+            gradients equal those of the whole batch. Defaults to `None`: one part, computed once.
         compile: bool. Whether to compile the model with its defaults. Defaults to `True`.
         name: str or `None`. Name of the model.
         trainable: bool or `None`. Whether the weights are trained. Defaults to `None`, which
@@ -233,9 +238,16 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
 
     def outputs_of(self, document_first_tokens: Tensor | None = None, **inputs: Tensor) -> Tensor:
         """Return the embedding of each sequence, or of each document."""
+        hidden_states = self.backbone(inputs)["sequence_output"]
+        return self.pool(hidden_states, document_first_tokens, **inputs)
+
+    def pool(
+        self, hidden_states: Tensor, document_first_tokens: Tensor | None = None, **inputs: Tensor
+    ) -> Tensor:
+        """Return the embedding of each sequence, or of each document, from its hidden states."""
         mask = inputs["padding_mask"]
         # Sums of many numbers, and their squares, would overflow in half precision.
-        hidden_states = ops.cast(self.backbone(inputs)["sequence_output"], "float32")
+        hidden_states = ops.cast(hidden_states, "float32")
         if document_first_tokens is None:
             embeddings = POOLING[self.pooling_mode](hidden_states, ops.expand_dims(mask, -1))
         else:
@@ -246,14 +258,10 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         return ops.cast(embeddings, self.backbone.compute_dtype)
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
-        if len(inputs["token_ids"].shape) == 3:
-            # The texts of examples.
-            number, num_texts, length = ops.shape(inputs["token_ids"])
-            rows = {key: ops.reshape(ids, (-1, length)) for key, ids in inputs.items()}
-            embeddings = self.call(rows, training)
-            return ops.reshape(embeddings, (number, num_texts, embeddings.shape[-1]))
         embed = functools.partial(super().call, training=training, mask=mask)
-        if training and self.num_chunks is not None:
+        # The texts of examples come again as rows.
+        is_rows = len(inputs["token_ids"].shape) == 2
+        if training and self.num_chunks is not None and is_rows:
             if "document_first_tokens" in inputs:
                 raise ValueError(
                     "`num_chunks` divides the sequences of a batch, where the texts of an example "
@@ -339,40 +347,21 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         Raises:
             ValueError: If data cannot be right. The message says what to do.
         """
-
-        def rows_of_texts(ids):
-            is_flat = getattr(ids, "ndim", 2) != 3
-            return ids if is_flat else host_column(ids).reshape(-1, ids.shape[-1])
-
-        rows = map_columns(rows_of_texts, x)
-        _, y, sample_weight = super().checked_ids(rows, y, sample_weight)
+        _, y, sample_weight = super().checked_ids(rows_of_texts(x), y, sample_weight)
         self._check_labels(y, sample_weight)
         return x, y, sample_weight
 
-    def as_dataset(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+    def batches(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Return texts as batches of arrays, as other tasks.
 
         Raises:
             ValueError: If the last batch has a single pair, and the loss needs the pairs of others.
         """
-        data = super().as_dataset(x, *args, **kwargs)
+        data = super().batches(x, *args, **kwargs)
         if self.makes_labels and is_columns(x) and kwargs.get("labels", True):
             ids, size = data.source.columns[1], data.source.batch_size
             self._embedding_loss.check_labels(ids[-(len(ids) % size or size) :])
         return data
-
-    def make_batch(
-        self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator
-    ) -> tuple[Any, ...]:
-        """Return the arrays that the model takes. An example may have several texts, in a row."""
-        if not (isinstance(x, np.ndarray) and x.ndim > 1):
-            return super().make_batch(x, y, sample_weight, generator)
-        texts = x.reshape(-1).tolist()
-        inputs, *others = super().make_batch(texts, y, sample_weight, generator)
-        if "document_first_tokens" in inputs:
-            first_tokens = inputs["document_first_tokens"].reshape(x.shape)
-            return {**inputs, "document_first_tokens": first_tokens}, *others
-        return map_columns(lambda array: array.reshape(*x.shape, -1), inputs), *others
 
     def compile(
         self, optimizer: Any = "auto", loss: Any = None, *, metrics: Any = None, **kwargs: Any
@@ -408,7 +397,7 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
     ) -> Tensor:
         """Return the embedding of each text, in the order of the texts.
 
-        Texts of about the same length share a batch, the longest ones first. With `length_buckets`
+        Texts of about as many tokens share a batch, the longest ones first. With `length_buckets`
         of the preprocessor, the batches of short texts are short.
 
         Args:
@@ -423,8 +412,9 @@ class DietBertTextEmbedder(DietBertTask, TextEmbedder):
         texts = texts_of(text, "text")
         order = list(range(len(texts)))
         # Packed batches of texts of all lengths have about the same number of sequences.
-        if not self.host_preprocessor.packed:
-            order.sort(key=lambda i: len(texts[i]), reverse=True)
+        if not self.host_preprocessor.packed and len(texts) > 1:
+            sizes = list(map(len, self.host_preprocessor.tokenizer.tokenize(texts)))
+            order.sort(key=sizes.__getitem__, reverse=True)
         found = self.predict([texts[i] for i in order], batch_size, verbose, callbacks=callbacks)
         return found[np.argsort(order)]
 

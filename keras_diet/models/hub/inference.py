@@ -199,15 +199,35 @@ class InferenceMethods(Task):
         """Return the outputs, as `keras.Model.predict`. With a preprocessor, `x` is raw text.
 
         One text is a batch of one. Labels in a dataset are not read.
+
+        Args:
+            x: As in `fit`.
+            batch_size: int or `None`. Defaults to `None`, which means 32. Datasets have their own.
+            verbose: `"auto"`, `0`, `1` or `2`, as in `keras.Model.predict`. Defaults to `"auto"`.
+            steps: int or `None`. Number of batches of a dataset. Defaults to `None`, which means
+                all of them.
+            callbacks: Callbacks of Keras, or `None`. Defaults to `None`.
+
+        Returns:
+            Array or dictionary of arrays, with a row for each text. A classifier returns logits,
+            unless it has an `activation`.
+
+        Raises:
+            ValueError: If data cannot be right. The message says what to do.
+
+        Example:
+
+        ```python
+        classifier = keras_diet.models.DietBertTextClassifier.from_preset(
+            "diet_bert_tiny_en", num_classes=2
+        )
+        logits = classifier.predict(["a fine film", "a poor story"])  # (2, 2)
+        ```
         """
-        is_rows = is_columns(x)
-        if self.preprocessor is None and is_rows:
-            self.checked_ids(x)
-        else:
-            x = self.as_dataset(x, batch_size=batch_size, training=False, steps=steps, labels=False)
-        if is_rows:
-            return self.infer(x, batch_size, verbose, steps, callbacks)
-        data = for_keras(x) if isinstance(x, EpochDataset) else x
+        options = {"batch_size": batch_size, "training": False, "labels": False}
+        if is_columns(x):
+            return self.infer(self.batches(x, **options), None, verbose, steps, callbacks)
+        data, _, _ = self._for_keras(x, **options, steps=steps)
         return self._infer_by_keras(data, verbose, steps, callbacks)
 
     def predict_on_batch(self, x: Any) -> Any:

@@ -2,10 +2,12 @@
 
 import contextlib
 import os
+import shutil
 from typing import TYPE_CHECKING, Any, Self
 
 import keras
 
+from keras_diet import validation
 from keras_diet.models.hub.onnx_file import example_sizes, write_onnx
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
 from keras_diet.models.hub.presets import finish_replacing, whole_preset
@@ -33,6 +35,18 @@ class ModelFiles(Model):
         Args:
             preset_dir: The folder. A preset in it is replaced.
             max_shard_size: Largest size of a weights file in GB. Defaults to `10`.
+
+        Raises:
+            OSError: If the folder cannot be written. It then still has the old preset.
+
+        Example:
+
+        ```python
+        classifier = keras_diet.models.DietBertTextClassifier.from_preset(
+            "diet_bert_tiny_en", num_classes=2
+        )
+        classifier.save_to_preset("critic")
+        ```
         """
         with whole_preset(preset_dir) as folder:
             super().save_to_preset(folder, max_shard_size=max_shard_size)
@@ -52,6 +66,23 @@ class ModelFiles(Model):
             **kwargs: Arguments of the constructor to change. `dtype` defaults to the saved policy
                 if that is mixed, and to Keras's global policy otherwise. Quantized layers stay
                 quantized. `trainable` holds for all layers.
+
+        Returns:
+            A model of this class. The class of the preset may be another task with the same
+            backbone. Then the head is new.
+
+        Raises:
+            ValueError: If the preset is unknown, if its backbone does not fit the class, or if a
+                classifier gets neither `num_classes` nor `class_names` and the preset has no head.
+
+        Example:
+
+        ```python
+        masked_lm = keras_diet.models.DietBertMaskedLM.from_preset("diet_bert_tiny_en")
+        classifier = keras_diet.models.DietBertTextClassifier.from_preset(
+            "diet_bert_tiny_en", class_names=["bad", "good"], dtype="mixed_bfloat16"
+        )
+        ```
         """
         finish_replacing(preset)
         model = super().from_preset(os.fspath(preset), load_weights=load_weights, **kwargs)
@@ -77,8 +108,8 @@ class ModelFiles(Model):
         """Export the model for inference, as `keras.Model.export`.
 
         The batch size and the length stay open, unless `input_signature` sets them. Inputs longer
-        than `max_sequence_length` need an encoding without a table of positions. On JAX and
-        PyTorch, `attention_implementation="blockwise"` needs a fixed length.
+        than `max_sequence_length` need an encoding without a table of positions. For an open
+        length, JAX and PyTorch compute `attention_implementation="blockwise"` as `"full"`.
 
         PyTorch writes the ONNX files of all backends, because its exporter leaves all sizes open.
         So `format="onnx"` needs `pip install torch onnx onnxscript`.
@@ -95,27 +126,45 @@ class ModelFiles(Model):
             **kwargs: Keyword arguments of `keras.Model.export`. ONNX takes `opset_version`.
 
         Raises:
-            ValueError: If LiteRT on PyTorch gets open sizes, which its converter cannot write.
+            ValueError: If the format is unknown, or not of this backend; if the path is a folder;
+                if inputs have different batch sizes or lengths; or if LiteRT on PyTorch gets open
+                sizes, which its converter cannot write.
             ImportError: If a package that writes the format is missing.
+
+        Example:
+
+        ```python
+        classifier = keras_diet.models.DietBertTextClassifier.from_preset(
+            "diet_bert_tiny_en", num_classes=2
+        )
+        classifier.export("classifier", verbose=False)  # a SavedModel, or `classifier.pt2`
+        ```
         """
         backend, filepath = keras.config.backend(), os.fspath(filepath)
         if format is None:
             format = "torch" if backend == "torch" else "tf_saved_model"
             if format == "torch" and not filepath.endswith(".pt2"):
                 filepath += ".pt2"
+        validation.choice("format", format, _FORMATS[backend])
+        if os.path.isdir(filepath):
+            raise ValueError(
+                "`filepath` must not be a folder that exists, because its files would mix with new "
+                f"ones. Received: filepath={filepath!r}. Remove it, or choose another path."
+            )
         specs = {
             name: keras.InputSpec(shape=(None, None), dtype=tensor.dtype, name=name)
             for name, tensor in self.input.items()
         }
         if input_signature is not None:
             specs = dict(input_signature[0])
-        axes = {name: _axes(name, spec.shape) for name, spec in specs.items()}
+        axes = _axes(specs)
         if format == "onnx":
             inputs = {
                 name: (axes[name], keras.backend.standardize_dtype(spec.dtype))
                 for name, spec in specs.items()
             }
-            write_onnx(self, filepath, inputs, **kwargs)
+            with _nothing_after_an_error(filepath):
+                write_onnx(self, filepath, inputs, **kwargs)
             if verbose is not False:
                 print(f"Saved artifact at '{filepath}'.")
             return
@@ -137,17 +186,49 @@ class ModelFiles(Model):
                 f"input_signature={input_signature}"
             )
         repair = open_sizes_of_gathers() if backend == "torch" else contextlib.nullcontext()
-        with repair:
+        with repair, _nothing_after_an_error(filepath):
             super().export(
                 filepath, format=format, verbose=verbose, input_signature=[specs], **kwargs
             )
 
 
-def _axes(name, shape):
-    """Return the size of each axis of an input, or a name for it. Equal names are equal sizes."""
-    stream = name[:8] if name.startswith(("encoder_", "decoder_")) else ""
-    names = ("batch", "num_masks" if name == "mask_positions" else f"{stream}length")
-    return tuple(name if size is None else size for name, size in zip(names, shape, strict=True))
+# OpenVINO is as in Keras.
+_FORMATS = {
+    "tensorflow": ("tf_saved_model", "onnx", "openvino", "litert"),
+    "jax": ("tf_saved_model", "onnx", "openvino"),
+    "torch": ("torch", "onnx", "openvino", "litert"),
+}
+
+
+@contextlib.contextmanager
+def _nothing_after_an_error(filepath):
+    """Remove what an exporter has written before an error, unless there was a file before."""
+    is_new = not os.path.exists(filepath)
+    try:
+        yield
+    except BaseException:
+        if is_new and os.path.isdir(filepath):
+            shutil.rmtree(filepath)
+        elif is_new and os.path.exists(filepath):
+            os.remove(filepath)
+        raise
+
+
+def _axes(specs):
+    """Return the sizes of the axes of each input, or their names. Equal names are equal sizes."""
+    axes, sizes = {}, {}
+    for name, spec in specs.items():
+        stream = name[:8] if name.startswith(("encoder_", "decoder_")) else ""
+        names = ("batch", "num_masks" if name == "mask_positions" else f"{stream}length")
+        for axis, size in zip(names, spec.shape, strict=True):
+            if sizes.setdefault(axis, size) != size:
+                raise ValueError(
+                    f"`input_signature` must have one size for the axis {axis!r}. Received: "
+                    f"{sizes[axis]}, and {size} for {name!r}"
+                )
+        pairs = zip(names, spec.shape, strict=True)
+        axes[name] = tuple(axis if size is None else size for axis, size in pairs)
+    return axes
 
 
 def _dynamic_shapes(axes):

@@ -15,13 +15,18 @@ import subprocess
 import sys
 import tempfile
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import keras
 
 from keras_diet._compat import flatten_layers
-from keras_diet.models.hub.repairs import open_sizes_of_gathers
+from keras_diet.models.hub.repairs import einsums_as_products, open_sizes_of_gathers
+
+
+def outputs_of(model: keras.Model, inputs: Mapping[str, Any]) -> Any:
+    """Return the outputs of a model."""
+    return model(inputs, training=False)
 
 
 def write_onnx(
@@ -29,14 +34,17 @@ def write_onnx(
     filepath: str,
     inputs: Mapping[str, tuple[Sequence[int | str], str]],
     opset_version: int | None = None,
+    program: Callable[[keras.Model, Mapping[str, Any]], Any] = outputs_of,
 ) -> None:
     """Write a model as an ONNX file.
 
     Args:
-        model: A model that takes a dictionary.
+        model: A model.
         filepath: The path of the file.
         inputs: The axes and the dtype of each input. The name of an axis leaves its size open.
         opset_version: int or `None`. Defaults to `None`, which means that of PyTorch.
+        program: A function of a module, `program(model, inputs)`, which returns the outputs.
+            Defaults to what the model returns.
 
     Raises:
         ImportError: If PyTorch, `onnx` or `onnxscript` is not installed.
@@ -50,7 +58,7 @@ def write_onnx(
             "PyTorch writes the files of every backend."
         )
     if keras.config.backend() == "torch":
-        _write(model, filepath, inputs, opset_version)
+        _write(model, filepath, inputs, opset_version, program)
         return
     with tempfile.TemporaryDirectory() as folder:
         path = os.path.join(folder, "model.keras")
@@ -60,6 +68,7 @@ def write_onnx(
             "path": path,
             "modules": sorted(modules - {"__main__"}),
             "arguments": [filepath, inputs, opset_version],
+            "program": [program.__module__, program.__name__],
         }
         environment = {**os.environ, "KERAS_BACKEND": "torch"}
         command = [sys.executable, "-m", "keras_diet.models.hub.onnx_file"]
@@ -74,37 +83,38 @@ def write_onnx(
         )
 
 
-def _write(model, filepath, inputs, opset_version):
+def _write(model, filepath, inputs, opset_version, program):
     import torch
 
     class Flat(torch.nn.Module):
-        """The model with a positional argument for each input, and a tuple of outputs."""
+        """The program with a positional argument for each input, and a tuple of outputs."""
 
         def __init__(self):
             super().__init__()
             self.model = model
 
         def forward(self, *tensors):
-            outputs = self.model(dict(zip(inputs, tensors, strict=True)), training=False)
+            outputs = program(self.model, dict(zip(inputs, tensors, strict=True)))
             return tuple(keras.tree.flatten(outputs))
 
-    examples, open_axes, outputs = [], [], model.output
-    for axes, dtype in inputs.values():
-        examples.append(torch.ones(example_sizes(axes), dtype=getattr(torch, dtype)))
-        open_axes.append({i: name for i, name in enumerate(axes) if isinstance(name, str)})
-    with torch.no_grad(), open_sizes_of_gathers(), _quiet():
-        program = torch.onnx.export(
+    examples, open_axes = {}, []
+    for name, (axes, dtype) in inputs.items():
+        examples[name] = torch.ones(example_sizes(axes), dtype=getattr(torch, dtype))
+        open_axes.append({i: axis for i, axis in enumerate(axes) if isinstance(axis, str)})
+    with torch.no_grad(), open_sizes_of_gathers(), einsums_as_products(), _quiet():
+        outputs = program(model, examples)
+        exported = torch.onnx.export(
             Flat().eval(),
-            tuple(examples),
+            tuple(examples.values()),
             dynamo=True,
             dynamic_shapes={"tensors": tuple(open_axes)},
             input_names=list(inputs),
             # In the order of `keras.tree.flatten`.
-            output_names=sorted(outputs) if isinstance(outputs, dict) else ["output"],
+            output_names=sorted(outputs) if isinstance(outputs, Mapping) else ["output"],
             opset_version=opset_version,
             verbose=False,
         )
-    program.save(filepath)
+    exported.save(filepath)
 
 
 def example_sizes(axes: Sequence[int | str]) -> tuple[int, ...]:
@@ -133,7 +143,10 @@ def main() -> None:
     task: dict[str, Any] = json.load(sys.stdin)
     for name in task["modules"]:
         importlib.import_module(name)
-    _write(keras.saving.load_model(task["path"], compile=False), *task["arguments"])
+    module, name = task["program"]
+    program = getattr(importlib.import_module(module), name)
+    model = keras.saving.load_model(task["path"], compile=False)
+    _write(model, *task["arguments"], program)
 
 
 if __name__ == "__main__":

@@ -7,6 +7,7 @@
 | `freeze_biases`, `enable_lora_of_file` | keras-hub issue 2701 | keras-hub 0.32, 0.33.dev |
 | `sum_repeated_rows` | none found: Keras's Adam on TensorFlow squares parts of a sum | keras 3.15 |
 | `open_sizes_of_gathers` | not reported yet | torch 2.13 |
+| `einsums_as_products` | not reported yet | torch 2.13, onnxruntime 1.31 |
 
 `tests/models/test_repairs.py` has an `xfail` for each, which fails as soon as upstream does the
 same. Then delete the repair.
@@ -138,4 +139,30 @@ def open_sizes_of_gathers() -> Iterator[None]:
         return _backend.take_along_axis(inputs, indices, dim)
 
     with unittest.mock.patch.object(torch, "take_along_dim", gather):
+        yield
+
+
+# PyTorch writes an einsum of Keras's projections as an `Einsum` of ONNX, which ONNX Runtime neither
+# quantizes nor computes as fast as a product of matrices.
+
+
+@contextlib.contextmanager
+def einsums_as_products() -> Iterator[None]:
+    """Let PyTorch export the projections of `keras.layers.EinsumDense` as products of matrices."""
+    import torch
+
+    einsum = torch.einsum
+
+    def product(equation, *operands):
+        inputs, _, rest = equation.partition(",")
+        kernel, _, outputs = rest.partition("->")
+        shared = sum(axis in inputs for axis in kernel)
+        before, summed, after = inputs[:-shared], kernel[:shared], kernel[shared:]
+        if not shared or (inputs, outputs) != (before + summed, before + after):
+            return einsum(equation, *operands)
+        x, weights = operands
+        found = x.flatten(-shared) @ weights.flatten(shared).flatten(0, shared - 1)
+        return found.unflatten(-1, weights.shape[shared:])
+
+    with unittest.mock.patch.object(torch, "einsum", product):
         yield

@@ -111,6 +111,15 @@ class HubTask(ModelFiles, DataMethods):
 
         Raises:
             ValueError: If the mode is unknown, or if a layer is quantized already.
+
+        Example:
+
+        ```python
+        classifier = keras_diet.models.DietBertTextClassifier.from_preset(
+            "diet_bert_tiny_en", num_classes=2
+        )
+        classifier.quantize("int8")
+        ```
         """
         self.backbone.quantize(mode, config=config, filters=filters, **kwargs)
         # PyTorch lists the weights of a model when the model is built.

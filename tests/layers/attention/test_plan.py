@@ -135,6 +135,75 @@ def test_program(situation, program):
     assert plan_of(**situation).program == program
 
 
+FLEX = {"length": LONG, "platform": "gpu", **TORCH, **AUTO}
+INDEXED = {"implementation": "indexed"}
+LOW_RANK, WINDOW = {"bias": low_rank()}, {"sliding_window": 3}
+FEATURES = {"features": (features(2),), "padding_mask": PADDING, "is_causal": True}
+
+
+@pytest.mark.parametrize(
+    "situation, program, form",
+    [
+        # PyTorch takes FlexAttention on GPUs, for what it was measured to be faster at.
+        ({**FLEX, "terms": {"bias": ROWS}}, "flex", "distances"),
+        ({**FLEX, "terms": {"bias": ROWS, **FEATURES}}, "flex", "distances"),
+        ({**FLEX, "terms": {"bias": ROWS, **DOCUMENTS, **WINDOW}}, "flex", "distances"),
+        ({**FLEX, "terms": {"bias": ROWS}, "training": True}, "flex", "distances"),
+        ({**FLEX, "terms": {"bias": ROWS}, "dtype": "bfloat16"}, "flex", "distances"),
+        ({**FLEX, "terms": DOCUMENTS}, "flex", "low_rank"),
+        ({**FLEX, "terms": WINDOW}, "flex", "low_rank"),
+        ({**FLEX, "terms": {"bias": ROWS}, "platform": "cpu"}, "kernel", "rows"),
+        ({**FLEX, "terms": {"bias": ROWS}, "length": LONG - 1}, "kernel", "tensor"),
+        ({**FLEX, "terms": {"bias": ROWS}, "length": None}, "kernel", "tensor"),
+        ({**FLEX, "terms": {"bias": ROWS}, "implementation": "full"}, "kernel", "tensor"),
+        ({**FLEX, "terms": {"bias": ROWS}, **DROPS}, "scores", "rows"),
+        ({**FLEX, "terms": {"bias": ROWS}, "dtype": "float16"}, "scores", "rows"),
+        ({**FLEX, "terms": {"bias": ROWS}, "attention_hook": SCORES_HOOK}, "scores", "tensor"),
+        ({**FLEX, "terms": {"bias": ROWS}, "attention_hook": BIAS_HOOK}, "kernel", "tensor"),
+        ({**FLEX, "terms": {"bias": ROWS}, "return_attention_scores": True}, "scores", "tensor"),
+        ({**FLEX, "terms": {"bias": ROWS}, "flash_attention": True}, "kernel", "tensor"),
+        ({**FLEX, "terms": {"bias": ROWS}, "reads_memory": True}, "kernel", "tensor"),
+        ({**FLEX, "terms": {"bias": ROWS, "start_index": 2}}, "kernel", "tensor"),
+        ({**FLEX, "terms": {"bias": ROWS, "attention_mask": PAIRS}}, "kernel", "tensor"),
+        ({**FLEX, "terms": {"bias": BY_POSITION}}, "kernel", "tensor"),
+        ({**FLEX, "terms": LOW_RANK}, "kernel", "tensor"),
+        # A stack may have layers with a window and without. They share the form of a bias.
+        ({**FLEX, "terms": {**LOW_RANK, **WINDOW}}, "kernel", "tensor"),
+        ({**FLEX, "terms": {"bias": TENSOR, **WINDOW}}, "kernel", "tensor"),
+        ({**FLEX, "terms": {"is_causal": True, "padding_mask": PADDING}}, "kernel", "tensor"),
+        ({**FLEX, "block_size": 3, "terms": {"bias": ROWS}}, "kernel", "rows"),
+        # No GPU and no TPU has measured the kernel in Pallas, so a caller asks for it.
+        ({**FLEX, **JAX, "terms": {"bias": ROWS}}, "scores", "rows"),
+        ({**FLEX, **CUDNN, "terms": {"bias": ROWS}}, "kernel", "tensor"),
+        ({**FLEX, **TPU, "terms": {"bias": ROWS}}, "scores", "rows"),
+        ({**INDEXED, **JAX, "terms": {"bias": ROWS}}, "pallas", "distances"),
+        ({**INDEXED, **CUDNN, "terms": {"bias": ROWS, **FEATURES}}, "pallas", "distances"),
+        ({**INDEXED, **TPU, "terms": {**LOW_RANK, **DOCUMENTS}}, "pallas", "low_rank"),
+        ({**INDEXED, **TORCH, "terms": {**LOW_RANK, **WINDOW}}, "flex", "low_rank"),
+        ({**INDEXED, **JAX, "terms": {"bias": BY_POSITION}}, "scores", "tensor"),
+        ({**INDEXED, **JAX, "terms": {"bias": ROWS}, **DROPS}, "scores", "tensor"),
+    ],
+    ids=words,
+)
+def test_terms_from_indices(situation, program, form):
+    plan = plan_of(**situation)
+    assert (plan.program, plan.bias) == (program, form)
+    if plan.reads_indices:
+        assert (plan.columns, plan.masks_padding, plan.block_size) == (True, True, None)
+        assert plan.alignment == (ALIGNMENT if situation.get("platform") else 1)
+
+
+@pytest.mark.parametrize(
+    "name",
+    ["compiler.is_exporting", "jit.is_tracing", "are_deterministic_algorithms_enabled"],
+)
+def test_flex_attention_is_not_allowed(monkeypatch, name):
+    """It is no part of an exported program, and its gradients are not deterministic."""
+    assert plan_of(**FLEX, terms={"bias": ROWS}).program == "flex"
+    monkeypatch.setattr(f"torch.{name}", lambda: True)
+    assert plan_of(**FLEX, terms={"bias": ROWS}).program == "kernel"
+
+
 LONG_LOW_RANK = {"length": LONG, "terms": {"bias": low_rank()}, **AUTO}
 LONG_LEARNED = {**LONG_LOW_RANK, **TORCH, "terms": {"bias": low_rank(trainable=True)}}
 KERNEL_LENGTH = {"length": LONG_WITH_KERNEL, **AUTO}
@@ -194,6 +263,35 @@ def test_form_of_a_bias(situation, form, in_blocks):
     plan = plan_of(**situation)
     size = situation.get("block_size", BLOCK_SIZE)
     assert (plan.bias, plan.block_size) == (form, size if in_blocks else None)
+
+
+LAYER = {
+    dtype: BiasedMultiHeadAttention(12, KEY_DIM, dtype=dtype) for dtype in ("bfloat16", "float32")
+}
+IN_BLOCKS = {"implementation": "blockwise", "terms": {"bias": ROWS}, "platform": "gpu"}
+CUDNN_BLOCKS = {**IN_BLOCKS, **JAX, "layer": LAYER["bfloat16"]}
+
+
+@pytest.mark.parametrize(
+    "situation, size",
+    [
+        # 256 MiB hold 2^27 scores in bfloat16: 1365 rows for 8192 keys and 12 heads.
+        ({**CUDNN_BLOCKS, "length": 8192}, 1280),
+        ({**CUDNN_BLOCKS, "length": 8192, "implementation": "auto"}, 1280),
+        ({**CUDNN_BLOCKS, "length": 16384}, 512),
+        ({**CUDNN_BLOCKS, "length": 65536}, BLOCK_SIZE),
+        ({**CUDNN_BLOCKS, "length": 8192, "block_size": 7}, 7),
+        ({**IN_BLOCKS, **TORCH, "layer": LAYER["float32"], "length": 8192}, 512),
+        # Scores of plain products have an axis of the batch, and so has a mask of documents.
+        ({**CUDNN_BLOCKS, "length": 8192, "layer": LAYER["float32"]}, BLOCK_SIZE),
+        ({**CUDNN_BLOCKS, "length": 8192, "platform": "cpu"}, BLOCK_SIZE),
+        ({**CUDNN_BLOCKS, "length": 8192, "terms": {"bias": ROWS, **DOCUMENTS}}, BLOCK_SIZE),
+        ({**CUDNN_BLOCKS, "length": 8192, "terms": {"bias": low_rank()}}, BLOCK_SIZE),
+    ],
+    ids=words,
+)
+def test_number_of_queries_in_a_block(situation, size):
+    assert plan_of(**situation).block_size == size
 
 
 FEW, MANY = (features(FEW_FEATURES),), (features(FEW_FEATURES + 1),)
@@ -284,9 +382,17 @@ SHAW = RelativeMultiHeadAttention(HEADS, 5, 3)
         ("features", SHAW, None),
         ("blockwise", SHAW, None),
         ("blockwise", BiasedMultiHeadAttention(HEADS, 5), Scores()),
+        ("indexed", SHAW, None),
+        ("indexed", BiasedMultiHeadAttention(HEADS, 5), BY_POSITION),
     ],
-    ids=["features", "blockwise", "scores"],
+    ids=["features", "blockwise", "scores", "indexed", "positions"],
 )
 def test_implementations_that_a_stack_refuses(implementation, attention, bias):
     with pytest.raises(ValueError, match=f"attention_implementation='{implementation}' needs"):
         check_implementation(implementation, attention, bias)
+
+
+def test_tensorflow_has_no_kernel_for_indices(monkeypatch):
+    monkeypatch.setattr(keras.backend, "backend", lambda: "tensorflow")
+    with pytest.raises(ValueError, match=r"'indexed' is a kernel of PyTorch and JAX.*tensorflow"):
+        check_implementation("indexed", BiasedMultiHeadAttention(HEADS, 5), ROWS)

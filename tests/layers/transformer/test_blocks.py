@@ -41,8 +41,10 @@ ARGUMENTS = {
     "kernel_initializer": keras.initializers.RandomNormal(stddev=0.3, seed=1),
     "bias_initializer": "ones",
     "activation_dropout": 0.1,
+    "attention_dropout": 0.2,
     "recompute_attention": True,
     **{"gated": True, "use_bias": False, "normalization": "rms_norm", "normalize_inputs": False},
+    "head_dim": 6,
     "name": "block",
 }
 
@@ -100,6 +102,17 @@ def test_encoder_equals_reference(rng, normalize_first):
     assert not to_numpy(scores)[~np.broadcast_to(mask, scores.shape)].any()
     terms = ScoreTerms(bias, (), VALID, MASK, is_causal=True)
     assert_close(block(x, score_terms=terms), expected)
+
+
+@any_backend
+@pytest.mark.parametrize("rate, expected", [(None, 0.3), (0.0, 0.0), (0.2, 0.2)])
+def test_dropout_of_probabilities(rng, rate, expected):
+    """Without a rate of its own, attention has the rate of the sublayers."""
+    block = encoder_block(rng, dropout=0.3, attention_dropout=rate)
+    assert block.self_attention.dropout == expected
+    assert block.self_attention_dropout.rate == block.feedforward_dropout.rate == 0.3
+    plan = block.self_attention.plan(ScoreTerms(padding_mask=VALID), (2, 5, 6), training=True)
+    assert plan.program == ("scores" if expected else "kernel")
 
 
 @any_backend

@@ -386,6 +386,7 @@ COMMON = {
     "bias_initializer": "ones",
     "normalize_first": True,
     "activation_dropout": 0.2,
+    "attention_dropout": 0.1,
     "attention_implementation": "full",
     "recompute": "attention",
 }
@@ -424,6 +425,7 @@ def test_configuration(name):
         stack.build((2, 5, 6))
         block = stack.transformer_layers[1]
         assert (block.activation_dropout, block.recompute_attention) == (0.2, True)
+        assert block.self_attention.dropout == 0.1, "another rate than that of sublayers"
         assert (block.gated, block.use_bias, block.normalization) == (True, False, "rms_norm")
         copy = stack.from_config(stack.get_config())
         copy.build((2, 5, 6))

@@ -9,7 +9,7 @@ from typing import Any
 
 import keras
 
-from keras_diet import validation
+from keras_diet import _backend, validation
 from keras_diet._compat import flatten_layers
 from keras_diet.models.diet_bert.hugging_face.architecture import Architecture
 from keras_diet.models.diet_bert.hugging_face.checkpoint import (
@@ -27,6 +27,8 @@ OUR_POOLINGS = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}
 # What the head of a masked language model requires. ModernBERT's configuration has the last three.
 _OF_MASKED_LM = {
     "tie_word_embeddings": True,
+    # DeBERTa has the names of its head before `transformers`, too.
+    "legacy": True,
     "decoder_bias": True,
     "classifier_bias": False,
     "classifier_activation": "gelu",
@@ -43,11 +45,13 @@ class Head:
         arguments: `arguments(checkpoint, architecture, has_head)` returns the arguments of the
             task that the checkpoint determines.
         settings: The reverse: `settings(task)` returns the values of the configuration.
+        outputs: `outputs(task, inputs)` returns the outputs by their names in `transformers`.
     """
 
     kinds: tuple[str, ...]
     arguments: Callable[[Checkpoint, Architecture, bool], Config] = lambda *_: {}
     settings: Callable[[keras.Model], Config] = lambda task: {}
+    outputs: Callable[[keras.Model, Config], Config] = lambda task, inputs: {"logits": task(inputs)}
 
     def is_in(self, checkpoint: Checkpoint) -> bool:
         """Return whether a checkpoint has such a head."""
@@ -120,6 +124,46 @@ def _labels(task: keras.Model) -> Config:
     }
 
 
+# The activations of scores in sentence-transformers, by their names in its files.
+_SCORES = {
+    "torch.nn.modules.activation.Sigmoid": "sigmoid",
+    "torch.nn.modules.linear.Identity": "linear",
+}
+
+
+def _of_reranker(checkpoint: Checkpoint, architecture: Architecture, has_head: bool) -> Config:
+    """Return the activation that sentence-transformers gives to scores."""
+    if not has_head:
+        return {}
+    outputs = len(checkpoint.config.get("id2label") or ("LABEL_0", "LABEL_1"))
+    if outputs != 1:
+        raise ValueError(
+            f"A reranker has one output. Received: {outputs} classes in {checkpoint.source}. Use "
+            "`DietBertTextClassifier`."
+        )
+    settings: Config = {}
+    if checkpoint.folder is not None:
+        settings = optional_json(checkpoint.folder, SENTENCE_TRANSFORMER)
+        _check_modules(checkpoint.folder, ("Transformer",))
+        _check_prompts(settings, {}, SENTENCE_TRANSFORMER)
+    # Its versions before 5 wrote the name into the configuration, those before 4 under another key.
+    older = checkpoint.config.get("sentence_transformers") or {}
+    oldest = checkpoint.config.get("sbert_ce_default_activation_function")
+    names = (settings.get("activation_fn"), older.get("activation_fn"), oldest)
+    name = next(filter(None, names), "torch.nn.modules.activation.Sigmoid")
+    kinds = {each.split(".")[-1]: ours for each, ours in _SCORES.items()}
+    kind = validation.choice("activation_fn", name.split(".")[-1], tuple(kinds))
+    return {"activation": keras.activations.get(kinds[kind])}
+
+
+def _scores(task: keras.Model) -> Config:
+    """Return the labels of a regression, and the activation of the scores."""
+    name = keras.activations.serialize(task.activation)
+    names = {ours: theirs for theirs, ours in _SCORES.items()}
+    validation.choice("activation", name, tuple(names))
+    return {**_labels(task), "sentence_transformers": {"activation_fn": names[name]}}
+
+
 def _of_masked_lm(checkpoint: Checkpoint, architecture: Architecture, has_head: bool) -> Config:
     if not has_head:
         return {}
@@ -152,9 +196,7 @@ def read_pooling(source: Any) -> Config:
     """
     if not (is_hugging_face_folder(source) and (Path(source) / "modules.json").is_file()):
         return {}
-    modules = {m["type"].split(".")[-1]: m["path"] for m in read_json(source, "modules.json")}
-    for name in modules:
-        validation.choice("type in modules.json", name, ("Transformer", "Pooling", "Normalize"))
+    modules = _check_modules(source, ("Transformer", "Pooling", "Normalize"))
     path = f"{modules['Pooling']}/config.json"
     config, prefix = read_json(source, path), "pooling_mode_"
     # Older versions have a flag for each pooling. Several vectors are joined.
@@ -167,13 +209,22 @@ def read_pooling(source: Any) -> Config:
     return {"pooling_mode": mode, "normalize": "Normalize" in modules}
 
 
+def _check_modules(source, known):
+    """Return the folders of the modules of sentence-transformers, or raise a `ValueError`."""
+    listed = optional_json(source, "modules.json") or []
+    modules = {module["type"].split(".")[-1]: module["path"] for module in listed}
+    for name in modules:
+        validation.choice("type in modules.json", name, known)
+    return modules
+
+
 def _check_prompts(settings, pooling, path):
     """Raise a `ValueError` if sentence-transformers would treat prompts in another way."""
     prompts, name = settings.get("prompts") or {}, settings.get("default_prompt_name")
     if prompts.get(name):
         raise ValueError(
-            f"`default_prompt_name` in {SENTENCE_TRANSFORMER} must be null, because embedders put "
-            f"no prompt before a text. Received: {name!r} with the prompt {prompts[name]!r:.70}. "
+            f"`default_prompt_name` in {SENTENCE_TRANSFORMER} must be null, because no prompt is "
+            f"put before a text. Received: {name!r} with the prompt {prompts[name]!r:.70}. "
             "Set it to null in the file, and put the prompt before your texts."
         )
     others = sorted(name for name, prompt in prompts.items() if prompt)
@@ -211,8 +262,31 @@ def read_sentence_settings(folder: str | os.PathLike[str], longest: int) -> tupl
     return min(int(length), longest), bool(settings.get("do_lower_case"))
 
 
+# === Outputs of tasks ===
+
+
+def _start_and_end(task: keras.Model, inputs: Config) -> Config:
+    return {f"{name}_logits": logits for name, logits in task(inputs).items()}
+
+
+def _of_all_tokens(task: keras.Model, inputs: Config) -> Config:
+    token_ids = inputs["token_ids"]
+    positions = keras.ops.zeros_like(token_ids) + _backend.arange(keras.ops.shape(token_ids)[1])
+    return {"logits": task({**inputs, "mask_positions": positions})}
+
+
+def _hidden_states(model: keras.Model, inputs: Config) -> Config:
+    """Return the states of a backbone or of an embedder, which adds the embeddings of texts."""
+    states = getattr(model, "backbone", model)(inputs)["sequence_output"]
+    outputs = {"last_hidden_state": states}
+    if hasattr(model, "pool"):
+        outputs["sentence_embedding"] = model.pool(states, **inputs)
+    return outputs
+
+
 TEXT_CLASSIFIER = Head(("ForSequenceClassification",), _classes_of_texts, _labels)
+TEXT_RERANKER = Head(("ForSequenceClassification",), _of_reranker, _scores)
 TOKEN_CLASSIFIER = Head(("ForTokenClassification",), _classes, _labels)
-QUESTION_ANSWERER = Head(("ForQuestionAnswering",))
-MASKED_LM = Head(("ForMaskedLM", "BertForPreTraining"), _of_masked_lm)
-NO_HEAD = Head(())
+QUESTION_ANSWERER = Head(("ForQuestionAnswering",), outputs=_start_and_end)
+MASKED_LM = Head(("ForMaskedLM", "BertForPreTraining"), _of_masked_lm, outputs=_of_all_tokens)
+NO_HEAD = Head((), outputs=_hidden_states)

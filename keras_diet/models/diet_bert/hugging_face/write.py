@@ -24,13 +24,14 @@ from keras_diet.models.diet_bert.hugging_face.checkpoint import (
 )
 from keras_diet.models.diet_bert.hugging_face.heads import (
     MASKED_LM,
-    NO_HEAD,
     OUR_POOLINGS,
     SENTENCE_FILES,
     SENTENCE_TRANSFORMER,
 )
+from keras_diet.models.diet_bert.hugging_face.programs import write_programs
 from keras_diet.models.diet_bert.hugging_face.weights import parts_by_name
 from keras_diet.models.hub.classifier_task import ClassifierTask
+from keras_diet.models.hub.presets import whole_preset
 from keras_diet.models.hub.repairs import quantized_layers
 from keras_diet.models.hub.token_rows import template_of
 from keras_diet.models.hub.tokenizer import FastTokenizer
@@ -38,30 +39,52 @@ from keras_diet.types import Config
 
 # Arguments of a backbone that do not change what it computes with given weights.
 _WITHOUT_EFFECT = {"name", "trainable", "dtype", "attention_implementation", "recompute", "dropout"}
-_WITHOUT_EFFECT |= {"activation_dropout", "frozen_layers", "encode_inputs"}
+_WITHOUT_EFFECT |= {"activation_dropout", "attention_dropout", "frozen_layers", "encode_inputs"}
 _WITHOUT_EFFECT |= {"kernel_initializer", "bias_initializer"}
 
 
 def write_hugging_face(
-    model: keras.Model, folder: str | os.PathLike[str], model_type: str | None = None
+    model: keras.Model,
+    folder: str | os.PathLike[str],
+    model_type: str | None = None,
+    onnx: bool | str = False,
 ) -> None:
-    """Write the model to a folder that `transformers` loads, with the same outputs.
+    """Write the model to a folder that other programs load, with the same outputs.
 
-    The folder gets `config.json` and `model.safetensors`, in float32. A task is written with its
-    head, e.g. as a `BertForSequenceClassification`, with the names of its classes, and with its
-    tokenizer in `tokenizer.json`. A text embedder becomes a folder of sentence-transformers. Files
-    of an older model in the folder are removed if they would be read instead.
+    The folder gets `config.json` and `model.safetensors`, in float32, for `transformers`. A task is
+    written with its head, e.g. as a `BertForSequenceClassification`, with the names of its classes,
+    and with its tokenizer in `tokenizer.json`. A text embedder becomes a folder of
+    sentence-transformers, and a reranker one of its `CrossEncoder`. With `onnx`, the program is in
+    the folder too, for ONNX Runtime and browsers, with any batch size and length.
+
+    All files appear or none. A model that was in the folder is replaced.
+
+    The inputs of the program are `input_ids`, `attention_mask` and, if the model reads segments,
+    `token_type_ids`, in int64. The outputs have the names and shapes of `transformers`:
+
+    | model | outputs |
+    |---|---|
+    | backbone | `last_hidden_state` |
+    | embedder | `last_hidden_state`, and `sentence_embedding` of shape `(B, hidden_dim)` |
+    | question answerer | `start_logits`, `end_logits` |
+    | masked language model | `logits` of all tokens |
+    | classifier, reranker | `logits` |
 
     Args:
         folder: The folder. It is made if it does not exist.
         model_type: One of the types of `from_hugging_face`, such as `"roberta"`. Defaults to
             `None`, which means the type that `from_hugging_face` has read. Another model, also one
-            from a preset, needs it.
+            from a preset, needs it. With `onnx`, a model without a type gets no
+            `model.safetensors`: its weights are in the program.
+        onnx: `False`, `True`, which writes `onnx/model.onnx`, or `"int8"`, which also writes
+            `onnx/model_quantized.onnx`. Defaults to `False`.
 
     Raises:
         ValueError: If the type is not given, or does not compute what the model computes; if a
-            classifier has an activation, because the models of `transformers` return logits; or if
-            the model has LoRA or quantized weights.
+            classifier has an activation, because the models of `transformers` return logits; if
+            the model has LoRA or quantized weights; or, with `onnx`, if the tokenizer cannot be
+            written.
+        ImportError: If a package that writes ONNX files is missing.
 
     Example:
 
@@ -74,6 +97,7 @@ def write_hugging_face(
     model = transformers.AutoModel.from_pretrained("a/folder")
     ```
     """
+    validation.choice("onnx", onnx, (False, True, "int8"))
     backbone = getattr(model, "backbone", model)
     if has_lora(backbone) or quantized_layers(backbone):
         raise ValueError(
@@ -81,6 +105,57 @@ def write_hugging_face(
             "quantized layers. A preset keeps them, and a preset that is loaded again has LoRA's "
             "updates in its kernels."
         )
+    tokenizer = getattr(getattr(model, "preprocessor", None), "tokenizer", None)
+    is_fast = isinstance(tokenizer, FastTokenizer)
+    if onnx and tokenizer is not None and not is_fast:
+        raise ValueError(
+            "The folder of an ONNX file needs a tokenizer of the `tokenizers` package. Received: "
+            f"{type(tokenizer).__name__}. Leave out the tokenizer: `task.export(path, "
+            'format="onnx")`.'
+        )
+    if onnx and (model_type or backbone.hugging_face_type) is None:
+        config, tensors = _config_of_program(model), {}
+    else:
+        config, tensors = _config_and_weights(model, model_type)
+    if tokenizer is not None:
+        config["pad_token_id"] = tokenizer.pad_token_id
+    with whole_preset(folder) as new:
+        if onnx:
+            write_programs(model, Path(new), is_quantized=onnx == "int8")
+        if tensors:
+            save_file(tensors, Path(new) / WEIGHTS, metadata={"format": "pt"})
+        _write_json(Path(new) / "config.json", config)
+        if is_fast:
+            _write_tokenizer(tokenizer, Path(new), model)
+        if hasattr(model, "pooling_mode"):
+            _write_sentence_transformer(model, Path(new))
+        _remove_other_model(Path(folder), bool(model.trained_head.kinds), is_fast)
+
+
+def _config_of_program(model):
+    """Return the configuration of a folder without weights.
+
+    Clients find out by the type which inputs and heads a program has. They know BERT's.
+    """
+    backbone, head = getattr(model, "backbone", model), model.trained_head
+    _check_activation(model, "an ONNX file")
+    return {
+        "model_type": "bert",
+        "architectures": [f"Bert{head.kinds[0] if head.kinds else 'Model'}"],
+        "vocab_size": backbone.vocabulary_size,
+        "hidden_size": backbone.hidden_dim,
+        "num_hidden_layers": backbone.num_layers,
+        "num_attention_heads": backbone.num_heads,
+        "intermediate_size": backbone.intermediate_dim,
+        "max_position_embeddings": backbone.max_sequence_length,
+        "type_vocab_size": backbone.num_segments,
+        **head.settings(model),
+    }
+
+
+def _config_and_weights(model, model_type):
+    """Return the configuration and the tensors of a type of `transformers`."""
+    backbone = getattr(model, "backbone", model)
     model_type = model_type or backbone.hugging_face_type
     if model_type is None:
         fits = [each for each in ARCHITECTURES if not _describe(backbone, each)[1]]
@@ -100,7 +175,7 @@ def write_hugging_face(
     parts = parts_by_name(backbone, architecture)
     _check_zeros(backbone, architecture, parts)
     config["architectures"] = [architecture.name + architecture.encoder_class]
-    head = getattr(model, "trained_head", NO_HEAD)
+    head = model.trained_head
     if head.kinds:
         theirs = f"the models of type {model_type!r}"
         head.check(architecture, theirs, "Write the backbone alone, or keep the task in a preset.")
@@ -121,14 +196,8 @@ def write_hugging_face(
                     f"`{name}` must be {value!r} in the head of a {config['architectures'][0]!r}. "
                     f"Received: {name}={getattr(model, name)!r}"
                 )
-        if isinstance(model, ClassifierTask) and model.output_kind != "logits":
-            activation = keras.activations.serialize(model.activation)
-            raise ValueError(
-                f"`activation` must be `None` in the head of a {config['architectures'][0]!r}, "
-                f"because it returns logits. Received: activation={activation!r}. Make a task "
-                "without it, and give it the weights: `new.set_weights(task.get_weights())`. Or "
-                "keep the task in a preset."
-            )
+        if "activation" not in described:
+            _check_activation(model, f"the head of a {config['architectures'][0]!r}")
     tokenizer = getattr(getattr(model, "preprocessor", None), "tokenizer", None)
     if tokenizer is not None:
         first, padding = backbone.first_position, tokenizer.pad_token_id
@@ -137,25 +206,23 @@ def write_hugging_face(
                 "`transformers` counts positions from the id of the padding on, so this must be "
                 f"{first - 1}. Received: pad_token_id={padding}, first_position={first}"
             )
-        config["pad_token_id"] = padding
     tensors = {}
     for name, of_tensor in parts.items():
         rows = np.concatenate([part.to_hugging_face() for part in of_tensor])
         # safetensors writes the memory of an array as it is, also of a transposed one.
         tensors[name] = np.ascontiguousarray(rows)
-    Path(folder).mkdir(parents=True, exist_ok=True)
-    _write_json(Path(folder) / "config.json", config)
-    save_file(tensors, Path(folder) / WEIGHTS, metadata={"format": "pt"})
-    # Shards and prompts of an older model.
-    _remove(folder, *names_of_shards(folder) - {WEIGHTS}, INDEX, SENTENCE_TRANSFORMER)
-    if head.kinds:
-        # `modules.json` describes an embedder.
-        _remove(folder, "modules.json")
-    if isinstance(tokenizer, FastTokenizer):
-        _remove(folder, "special_tokens_map.json", "added_tokens.json", *SENTENCE_FILES)
-        _write_tokenizer(tokenizer, Path(folder), model)
-    if hasattr(model, "pooling_mode"):
-        _write_sentence_transformer(model, Path(folder))
+    return config, tensors
+
+
+def _check_activation(model, where):
+    """Raise a `ValueError` if a classifier returns something else than logits."""
+    if isinstance(model, ClassifierTask) and model.output_kind != "logits":
+        activation = keras.activations.serialize(model.activation)
+        raise ValueError(
+            f"`activation` must be `None` in {where}, because it returns logits. Received: "
+            f"activation={activation!r}. Make a task without it, and give it the weights: "
+            "`new.set_weights(task.get_weights())`. Or keep the task in a preset."
+        )
 
 
 def _write_sentence_transformer(embedder: keras.Model, folder: Path) -> None:
@@ -184,11 +251,21 @@ def _write_sentence_transformer(embedder: keras.Model, folder: Path) -> None:
         _write_json(folder / name, contents)
 
 
-def _remove(folder: str | os.PathLike[str], *names: str) -> None:
-    """Remove files of an older model. A file in another folder, which an index may name, stays."""
+def _remove_other_model(folder: Path, is_task: bool, has_tokenizer: bool) -> None:
+    """Remove the files of the model in a folder that would be read beside the new files.
+
+    A file in another folder, which an index may name, stays.
+    """
+    names = {WEIGHTS, INDEX, SENTENCE_TRANSFORMER}
+    names |= {f"onnx/{path.name}" for path in folder.glob("onnx/*.onnx*")}
+    names |= {name for name in names_of_shards(folder) if Path(name).name == name}
+    if is_task:
+        # It describes an embedder.
+        names.add("modules.json")
+    if has_tokenizer:
+        names |= {"special_tokens_map.json", "added_tokens.json", *SENTENCE_FILES}
     for name in names:
-        if Path(name).name == name:
-            (Path(folder) / name).unlink(missing_ok=True)
+        (folder / name).unlink(missing_ok=True)
 
 
 def _write_tokenizer(tokenizer: FastTokenizer, folder: Path, task: keras.Model) -> None:
@@ -209,12 +286,16 @@ def _write_tokenizer(tokenizer: FastTokenizer, folder: Path, task: keras.Model) 
             pair=f"{cls} $A {sep} $B:1 {sep}:1",
             special_tokens=[(token, tokenizer.token_to_id(token)) for token in (cls, sep)],
         )
+    # `transformers` sets both in each call. `tokenizers` takes them from the file.
+    length = task.preprocessor.sequence_length
+    fast.enable_truncation(length)
+    fast.enable_padding(pad_id=tokenizer.pad_token_id, pad_token=tokenizer.pad_token)
     fast.save(os.fspath(folder / "tokenizer.json"))
     config: Config = {f"{role}_token": name for role, name in names.items() if name}
     config["tokenizer_class"] = "PreTrainedTokenizerFast"
     segments = ["token_type_ids"] * template.numbers_segments
     config["model_input_names"] = ["input_ids", *segments, "attention_mask"]
-    config["model_max_length"] = task.preprocessor.sequence_length
+    config["model_max_length"] = length
     # In texts of `transformers`, masks are special tokens.
     is_split = tokenizer.split_special_tokens and task.trained_head is not MASKED_LM
     config["split_special_tokens"] = is_split
@@ -257,15 +338,17 @@ def _comparable(arguments: Config) -> Config:
         pattern = itertools.cycle(value if isinstance(value, (list, tuple)) else [value])
         values = itertools.islice(pattern, arguments["num_layers"])
         lists[name] = [default if each is None else each for each in values]
-    head_dim = arguments["hidden_dim"] // arguments["num_heads"]
+    head_dim = arguments["head_dim"] or arguments["hidden_dim"] // arguments["num_heads"]
+    has_table = arguments["position_encoding"] in ("deberta", "deberta_v1")
     # Without segments at the input, nothing has their number.
     has_segments = arguments["segment_encoding"] == "input"
     return {
         **arguments,
         **lists,
-        "max_distance": arguments["max_distance"] or 128,
+        "max_distance": arguments["max_distance"] or (512 if has_table else 128),
         # The types with a bias share it between layers.
         "sharing": arguments["sharing"] or "layer-wise",
+        "head_dim": head_dim,
         "attention_scale": arguments["attention_scale"] or head_dim**-0.5,
         "num_segments": arguments["num_segments"] if has_segments else 0,
     }

@@ -1,0 +1,200 @@
+"""Serve a sentence encoder: keras_diet, sentence-transformers, ONNX Runtime and OpenVINO.
+
+Each system embeds the same sentences of STS-B's test set in a separate process. Then programs in
+float32 and int8 are compared, of the model in the package after training on SST-2 and STS-B.
+
+    KERAS_BACKEND=torch python -m benchmarks.serving all-MiniLM-L6-v2 --stsb STSB --sst2 SST2 \\
+        --output docs/benchmarks/serving.json
+"""
+
+import csv
+import functools
+import json
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import keras
+import numpy as np
+
+from benchmarks import measure
+from benchmarks.results import (
+    BACKENDS,
+    make_parser,
+    markdown_table,
+    measure_cells,
+    page_of,
+    parse,
+    start,
+)
+from benchmarks.trained_encoders import cosines_and_scores, read_pairs
+from keras_diet import models, training
+
+MODULE = "benchmarks.serving"
+PRESET = "diet_bert_tiny_en"
+# `make clients` makes the environment, which OpenVINO can be installed into.
+CLIENTS = measure.ROOT / ".clients/bin/python"
+FLOAT, INT8 = "onnx/model.onnx", "onnx/model_quantized.onnx"
+
+
+def make_folders(encoder: Path, ours: Path, theirs: Path) -> None:
+    """Write our folder, and one with the graph that PyTorch makes of the model of transformers."""
+    import torch
+    import transformers
+
+    embedder = models.DietBertTextEmbedder.from_hugging_face(encoder)
+    embedder.export_to_hugging_face(ours, onnx="int8")
+    (theirs / FLOAT).parent.mkdir(parents=True)
+    shutil.copy(ours / "tokenizer.json", theirs)
+    names = ("input_ids", "attention_mask", "token_type_ids")
+    torch.onnx.export(
+        transformers.AutoModel.from_pretrained(encoder, add_pooling_layer=False).eval(),
+        kwargs={name: torch.ones((5, 7), dtype=torch.int64) for name in names},
+        f=theirs / FLOAT,
+        dynamo=True,
+        dynamic_shapes={name: {0: "batch", 1: "length"} for name in names},
+        output_names=["last_hidden_state"],
+    )
+
+
+def run_system(texts: Sequence[str], rounds: int, system: str, source: Path, backend: str = ""):
+    """Return what a system of `benchmarks.serving_system` prints in its own process."""
+    python = CLIENTS if system == "openvino" else sys.executable
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(list(texts), file)
+        file.flush()
+        code = "import sys, benchmarks.serving_system as s; s.main(*sys.argv[1:])"
+        command = [python, "-c", code, system, source, file.name, rounds]
+        output = subprocess.run(
+            list(map(str, command)),
+            check=True,
+            stdout=subprocess.PIPE,
+            text=True,
+            cwd=measure.ROOT,
+            env=os.environ | {"KERAS_BACKEND": backend},
+        ).stdout
+    return json.loads(output.splitlines()[-1])
+
+
+def measure_system(*arguments: Any) -> dict[str, Any]:
+    found = run_system(*arguments)
+    del found["outputs"]
+    return found
+
+
+# === The model in the package, in float32 and int8 ===
+
+Trained = tuple[Any, list[str], Callable[[np.ndarray], float]]
+
+
+def train_on_sst2(folder: Path) -> Trained:
+    """Return a classifier, sentences, and their accuracy as a function of the outputs."""
+
+    def read(split):
+        with open(folder / f"{split}.tsv", encoding="utf-8") as file:
+            rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
+        return [row["sentence"] for row in rows], np.array([int(row["label"]) for row in rows])
+
+    (texts, labels), (held_out, expected) = map(read, ("train", "dev"))
+    classifier = models.DietBertTextClassifier.from_preset(PRESET, num_classes=2)
+    classifier.preprocessor.length_buckets = (16, 32, 64)
+    classifier.compile(keras.optimizers.AdamW(5e-4), classifier.loss)
+    classifier.fit(texts[:20_000], labels[:20_000], verbose=0)
+    return classifier, held_out, lambda logits: float((logits.argmax(-1) == expected).mean())
+
+
+def train_on_stsb(folder: Path) -> Trained:
+    """Return an embedder, sentences, and the rank correlation of their cosines with the scores."""
+    first, second, scores = read_pairs(folder, "train")
+    embedder = models.DietBertTextEmbedder.from_preset(PRESET)
+    embedder.preprocessor.length_buckets = (16, 32, 64)
+    embedder.compile(keras.optimizers.AdamW(2e-4), training.CosineSimilarityLoss())
+    embedder.fit((first, second), scores / 5, epochs=2, verbose=0)
+    first, second, scores = read_pairs(folder)
+    return embedder, [*first, *second], lambda found: cosines_and_scores(found, scores)
+
+
+def compare_programs(rounds: int, train: Callable[[Path], Trained], data: Path) -> dict[str, Any]:
+    task, texts, score = train(data)
+    cell = {}
+    with tempfile.TemporaryDirectory() as folder:
+        task.export_to_hugging_face(folder, onnx="int8")
+        for name, program in (("float32", FLOAT), ("int8", INT8)):
+            path = Path(folder, program)
+            found = run_system(texts, rounds, "onnxruntime", path)
+            found |= {"score": score(np.array(found.pop("outputs"))), "size": path.stat().st_size}
+            cell[name] = found
+    return cell
+
+
+# === Page ===
+
+INTRODUCTION = """\
+`keras_diet` is `encode_text`. Milliseconds are of one sentence, and sentences a second of batches
+of 32 sentences of similar length. Both include the tokenizer. Memory is the peak of the process in
+MiB.
+"""
+
+
+def make_page(runs: dict[str, Any]) -> str:
+    return page_of("Serving", INTRODUCTION, runs, make_tables)
+
+
+def make_tables(run: dict[str, Any]) -> list[str]:
+    def figures(cell):
+        return [f"{cell['milliseconds']:.1f}", f"{cell['sentences']:.0f}", f"{cell['memory']:.0f}"]
+
+    systems = {name: cell for name, cell in run["cells"].items() if "memory" in cell}
+    columns = ["one sentence, ms", "sentences a second", "memory"]
+    rows = [[name, *figures(cell)] for name, cell in systems.items()]
+    lines = markdown_table(["system", *columns], rows)
+    rows = [
+        [name, kind, f"{cell['score']:.4f}", f"{cell['size'] / 1e6:.1f}", *figures(cell)]
+        for name in run["cells"].keys() - systems.keys()
+        for kind, cell in run["cells"][name].items()
+    ]
+    columns = ["packaged model", "program", "score", "MB", *columns]
+    return [*lines, "", *markdown_table(columns, sorted(rows))]
+
+
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = make_parser(__doc__)
+    parser.add_argument("encoder", type=Path, help="folder of sentence-transformers")
+    parser.add_argument("--stsb", type=Path, required=True, help="folder of STS-B")
+    parser.add_argument("--sst2", type=Path, required=True, help="folder of SST-2")
+    parser.add_argument("--rounds", type=int, default=5, help="passes over the sentences")
+    parser.add_argument("--folders", type=Path, default="runs/serving", help="keeps ONNX files")
+    parser.add_argument("--sentences", type=int, default=512, help="number of sentences")
+    options = parse(parser, argv)
+    # The figures leave out folders.
+    options.command = [f"ENCODER --stsb STSB --sst2 SST2 --rounds {options.rounds}"]
+    run = start(MODULE, options, ("rounds", "sentences"), encoder=options.encoder.name)
+    first, second, _ = read_pairs(options.stsb)
+    texts = [*first, *second][:: 2 * len(first) // options.sentences]
+    ours, theirs = options.folders / "ours", options.folders / "theirs"
+    if not theirs.exists():
+        make_folders(options.encoder, ours, theirs)
+    systems = {
+        **{f"keras_diet, {BACKENDS[b]}": ("keras_diet", options.encoder, b) for b in BACKENDS},
+        "sentence-transformers": ("sentence_transformers", options.encoder),
+        "ONNX Runtime, Hugging Face's graph": ("onnxruntime", theirs / FLOAT),
+        "ONNX Runtime, our file": ("onnxruntime", ours / FLOAT),
+        "ONNX Runtime, our file in int8": ("onnxruntime", ours / INT8),
+    }
+    if CLIENTS.exists():
+        systems["OpenVINO, our file"] = ("openvino", ours / FLOAT)
+    run_one = functools.partial(measure_system, texts, options.rounds)
+    compare = functools.partial(compare_programs, options.rounds)
+    cells = {name: functools.partial(run_one, *each) for name, each in systems.items()}
+    cells["SST-2, accuracy"] = functools.partial(compare, train_on_sst2, options.sst2)
+    cells["STS-B, Spearman"] = functools.partial(compare, train_on_stsb, options.stsb)
+    measure_cells(options, run, cells, make_page)
+
+
+if __name__ == "__main__":
+    main()

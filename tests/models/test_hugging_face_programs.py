@@ -1,0 +1,314 @@
+"""Folders with an ONNX file: names, files, and the programs of others that load them.
+
+`make clients` installs those programs in `.clients/`.
+"""
+
+import json
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from keras_diet.models import (
+    DietBertQuestionAnswerer,
+    DietBertQuestionAnswererPreprocessor,
+    DietBertTextClassifier,
+    DietBertTextEmbedder,
+    DietBertTextEmbedderPreprocessor,
+    DietBertTokenizer,
+)
+from tests.helpers import assert_close, once
+from tests.models.multilingual import multilingual_tokenizer
+from tests.models.question_answering import tiny_question_answerer
+from tests.models.tasks import tiny_preprocessor, tiny_task
+from tests.models.tiny import (
+    TEXTS,
+    VOCABULARY,
+    random_inputs,
+    randomize_weights,
+    tiny_backbone,
+)
+
+onnxruntime = pytest.importorskip("onnxruntime")
+any_backend = pytest.mark.any_backend
+
+ROOT = Path(__file__).parents[2]
+CLIENTS = ROOT / ".clients"
+# Batch sizes and lengths. The exporter has seen none of them.
+SHAPES = ((2, 9), (3, 7), (1, 3))
+INPUTS = ["input_ids", "attention_mask"]
+NAMES = {"token_ids": INPUTS[0], "padding_mask": INPUTS[1], "segment_ids": "token_type_ids"}
+
+
+def run(folder, inputs, program="model.onnx"):
+    """Return the outputs of the program of a folder by their names."""
+    session = onnxruntime.InferenceSession(folder / "onnx" / program)
+    inputs = {NAMES[name]: array.astype("int64") for name, array in inputs.items()}
+    read = {each.name: each for each in session.get_inputs()}
+    assert all(each.shape == ["batch", "length"] for each in read.values())
+    names = [each.name for each in session.get_outputs()]
+    outputs = session.run(names, {name: inputs[name] for name in read})
+    return dict(zip(names, outputs, strict=True)), list(read)
+
+
+def without_middle(inputs):
+    """Inputs with padding in the middle of a sequence."""
+    mask = inputs["padding_mask"].copy()
+    mask[0, 1] = 0
+    return {**inputs, "padding_mask": mask}
+
+
+# === Names of inputs and outputs ===
+
+
+def of_all_tokens(masked_lm, inputs):
+    positions = np.broadcast_to(np.arange(inputs["token_ids"].shape[1]), inputs["token_ids"].shape)
+    return {"logits": masked_lm({**inputs, "mask_positions": positions.astype("int32")})}
+
+
+def of_embedder(embedder, inputs):
+    states = embedder.backbone(inputs)["sequence_output"]
+    return {"last_hidden_state": states, "sentence_embedding": embedder(inputs)}
+
+
+def of_backbone(backbone, inputs):
+    return {"last_hidden_state": backbone(inputs)["sequence_output"]}
+
+
+def of_answerer(answerer, inputs):
+    return {f"{name}_logits": logits for name, logits in answerer(inputs).items()}
+
+
+def logits(task, inputs):
+    return {"logits": task(inputs)}
+
+
+def answerer_without_segments():
+    """Its encoder reads no segments, but its head masks the question."""
+    return tiny_question_answerer(segment_encoding="none")
+
+
+MODELS = {
+    "backbone": (tiny_backbone, of_backbone),
+    "embedder": (lambda: tiny_task("embedder", dtype="float16"), of_embedder),
+    "classifier": (lambda: tiny_task("classifier", segment_encoding="none"), logits),
+    "token_classifier": (lambda: tiny_task("token_classifier"), logits),
+    "masked_lm": (lambda: tiny_task("masked_lm"), of_all_tokens),
+    "question_answerer": (answerer_without_segments, of_answerer),
+}
+
+
+@pytest.mark.parametrize("name", ["embedder", *once(*(MODELS.keys() - {"embedder"}))])
+def test_names_and_outputs_of_programs(rng, tmp_path, name):
+    make, expected_of = MODELS[name]
+    model = randomize_weights(make())
+    model.export_to_hugging_face(tmp_path, onnx=True)
+    for shape in SHAPES:
+        inputs = without_middle(random_inputs(rng, *shape))
+        found, read = run(tmp_path, inputs)
+        assert read == (INPUTS if name == "classifier" else [*INPUTS, "token_type_ids"])
+        expected = expected_of(model, inputs)
+        assert found.keys() == expected.keys()
+        for output, array in found.items():
+            assert array.dtype == "float32"
+            assert_close(array, expected[output], 1e-2 if name == "embedder" else 1e-5)
+
+
+@any_backend
+def test_one_segment_is_no_input(tmp_path):
+    tiny_backbone(num_segments=1).export_to_hugging_face(tmp_path, onnx=True)
+    assert run(tmp_path, random_inputs(np.random.default_rng(0), num_segments=1))[1] == INPUTS
+
+
+# === Files ===
+
+
+def files(folder):
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+SENTENCES = {"modules.json", "1_Pooling/config.json", "sentence_bert_config.json"}
+TOKENIZER = {"tokenizer.json", "tokenizer_config.json"}
+
+
+@any_backend
+def test_files_of_folders(tmp_path):
+    """A folder holds one model. Without a type of `transformers`, weights are in the program."""
+    at_input = {"position_encoding": "input", "segment_encoding": "input", "activation": "gelu"}
+    tiny_task("embedder", **at_input).export_to_hugging_face(tmp_path, "bert", onnx="int8")
+    programs = {"onnx/model.onnx", "onnx/model_quantized.onnx"}
+    others = {"config.json", *SENTENCES, *TOKENIZER}
+    assert files(tmp_path) == {"model.safetensors", *programs, *others}
+    # Another program of the old model.
+    (tmp_path / "onnx/model_fp16.onnx").touch()
+    tiny_task("embedder").export_to_hugging_face(tmp_path, onnx=True)
+    assert files(tmp_path) == {"onnx/model.onnx", *others}
+    tiny_task("classifier", **at_input).export_to_hugging_face(tmp_path, "bert")
+    assert not files(tmp_path) & {"modules.json", "onnx/model.onnx"}
+
+
+def classifier_with_activation():
+    return DietBertTextClassifier(tiny_backbone(), 3, activation="softmax")
+
+
+def quantized():
+    task = tiny_task("classifier")
+    task.backbone.pooled_dense.quantize("int8")
+    return task
+
+
+def with_sentence_pieces():
+    tokenizer = multilingual_tokenizer()
+    backbone = tiny_backbone(vocabulary_size=tokenizer.vocabulary_size(), num_layers=1)
+    preprocessor = DietBertTextEmbedderPreprocessor(tokenizer, sequence_length=9)
+    return DietBertTextEmbedder(backbone, preprocessor)
+
+
+REFUSED = [
+    (with_sentence_pieces, True, "`tokenizers` package. Received: DietBertSentencePieceTokenizer"),
+    (classifier_with_activation, True, "`activation` must be `None` in an ONNX file"),
+    (quantized, True, "without LoRA and quantization"),
+    (lambda: tiny_task("classifier"), "int4", "`onnx` must be one of False, True, 'int8'"),
+]
+
+
+@any_backend
+@pytest.mark.parametrize(("make", "onnx", "message"), REFUSED, ids=[row[2][:30] for row in REFUSED])
+def test_refusals(tmp_path, make, onnx, message):
+    with pytest.raises(ValueError, match=message):
+        make().export_to_hugging_face(tmp_path / "new", onnx=onnx)
+    assert not (tmp_path / "new").exists()
+
+
+@any_backend
+def test_a_folder_keeps_its_model_if_the_new_one_fails(tmp_path, monkeypatch):
+    tiny_task("classifier").export_to_hugging_face(tmp_path, onnx=True)
+    before = {name: (tmp_path / name).read_bytes() for name in files(tmp_path)}
+
+    def fail(*args, **kwargs):
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", fail)
+    with pytest.raises(OSError, match="No space"):
+        tiny_task("embedder").export_to_hugging_face(tmp_path, onnx=True)
+    assert {name: (tmp_path / name).read_bytes() for name in files(tmp_path)} == before
+
+
+# === Programs of others ===
+
+
+def answer_of(client, *request):
+    """Run a client in its own process, or skip the test if its packages are missing."""
+    python = CLIENTS / "bin/python"
+    command = [python if python.exists() else sys.executable]
+    if client.endswith(".cjs"):
+        command = [shutil.which("node") or pytest.skip("node is not installed")]
+    path = ROOT / "tests/clients" / client
+    done = subprocess.run(
+        [*map(str, command), str(path), str(CLIENTS)],
+        input=json.dumps(request),
+        capture_output=True,
+        text=True,
+    )
+    missing = ("ModuleNotFoundError", "Cannot find module '@huggingface")
+    if done.returncode and any(word in done.stderr for word in missing):
+        pytest.skip(f"{client}: {done.stderr.strip().splitlines()[-1]}. Run `make clients`.")
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout.splitlines()[-1])
+
+
+# Clients, and how many of `EMBEDDED` they embed as Keras does.
+EMBEDS = {
+    "use_onnx_runtime.py": 7,
+    "use_sentence_transformers.py": 7,
+    # It takes "[SEP]" in a text for the token.
+    "use_fastembed.py": 6,
+    # It also takes the last "[SEP]" away from a text that is too long.
+    "use_transformers_js.cjs": 3,
+}
+EMBEDDED = ["The FOX", "a zebra and dogs", "birds sing .", *TEXTS[:3], "a zebra, [SEP] dog"]
+
+
+@pytest.fixture(scope="module")
+def embedder_folder(tmp_path_factory):
+    """Texts with capitals and unknown words, and texts that are longer than the model takes."""
+    folder = tmp_path_factory.mktemp("folders") / "embedder"
+    backbone = randomize_weights(tiny_backbone(position_encoding="diet_rel"))
+    tokenizer = DietBertTokenizer(VOCABULARY, lowercase=True)
+    preprocessor = DietBertTextEmbedderPreprocessor(tokenizer, sequence_length=9)
+    embedder = DietBertTextEmbedder(backbone, preprocessor)
+    embedder.export_to_hugging_face(folder, onnx=True)
+    return folder, np.asarray(embedder.encode_text(EMBEDDED, verbose=0))
+
+
+@any_backend
+@pytest.mark.parametrize("client", EMBEDS)
+def test_clients_compute_the_same_vectors(embedder_folder, client):
+    (folder, expected), number = embedder_folder, EMBEDS[client]
+    found = answer_of(client, "embed", str(folder), EMBEDDED[:number])
+    assert_close(np.array(found), expected[:number], 1e-5)
+
+
+@pytest.fixture(scope="module")
+def classifier_folder(tmp_path_factory):
+    """The folder of a classifier, texts, and their classes."""
+    folder = tmp_path_factory.mktemp("folders") / "classifier"
+    classifier = DietBertTextClassifier(
+        randomize_weights(tiny_backbone()),
+        preprocessor=tiny_preprocessor("classifier"),
+        class_names=["bad", "fine", "good"],
+    )
+    classifier.export_to_hugging_face(folder, onnx=True)
+    return folder, TEXTS, [row[0]["label"] for row in classifier.classify(TEXTS)]
+
+
+@pytest.fixture(scope="module")
+def answerer_folder(tmp_path_factory):
+    """The folder of a question answerer, pairs of texts, and their answers."""
+    folder = tmp_path_factory.mktemp("folders") / "answerer"
+    tokenizer = DietBertTokenizer(VOCABULARY)
+    answerer = DietBertQuestionAnswerer(
+        randomize_weights(tiny_backbone()),
+        DietBertQuestionAnswererPreprocessor(tokenizer, sequence_length=13, doc_stride=2),
+    )
+    answerer.export_to_hugging_face(folder, onnx=True)
+    pairs = [("red cat", "the slow red cat sleeping on"), ("dog", "dogs and a bird sing in")]
+    found = answerer.answer(*map(list, zip(*pairs, strict=True)))
+    return folder, pairs, [row["text"] for row in found]
+
+
+two_clients = pytest.mark.parametrize("client", ["use_onnx_runtime.py", "use_transformers_js.cjs"])
+
+
+@any_backend
+@two_clients
+def test_clients_find_the_same_labels(classifier_folder, client):
+    folder, texts, expected = classifier_folder
+    assert len(set(expected)) > 1
+    assert answer_of(client, "classify", str(folder), texts) == expected
+
+
+@any_backend
+@two_clients
+def test_clients_find_the_same_spans(answerer_folder, client):
+    folder, pairs, expected = answerer_folder
+    assert answer_of(client, "answer", str(folder), pairs) == expected
+
+
+@any_backend
+def test_int8_stays_close(tmp_path, rng):
+    """All kernels are in 8 bits: six in each layer."""
+    import onnx
+
+    backbone = randomize_weights(tiny_backbone(hidden_dim=30))
+    backbone.export_to_hugging_face(tmp_path, onnx="int8")
+    graph = onnx.load(tmp_path / "onnx/model_quantized.onnx").graph
+    assert [node.op_type for node in graph.node].count("MatMulInteger") >= 12
+    inputs = random_inputs(rng, 2, 11)
+    found, _ = run(tmp_path, inputs, "model_quantized.onnx")
+    expected, _ = run(tmp_path, inputs)
+    difference = found["last_hidden_state"] - expected["last_hidden_state"]
+    assert 1e-4 < np.abs(difference).mean() < 0.1 * np.abs(expected["last_hidden_state"]).mean()
