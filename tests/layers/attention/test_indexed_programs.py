@@ -16,7 +16,8 @@ from keras_diet.layers.attention.plan import AttentionPlan, make_plan
 from keras_diet.layers.attention.prepared_terms import PreparedTerms, prepare
 from tests import reference
 from tests.helpers import assert_close, gradients, randomize, to_numpy
-from tests.layers.bias_layers import BIAS_LAYERS, NUM_HEADS, expected_scores, make_bias
+from tests.layers.attention.test_index_form import BY_DISTANCE
+from tests.layers.bias_layers import NUM_HEADS, expected_scores, make_bias
 
 BACKEND = keras.backend.backend()
 pytestmark = [
@@ -124,7 +125,7 @@ def test_output_of_other_lengths(rng, name, lengths):
 
 @pytest.mark.parametrize(
     "name",
-    [None, "absolute", *(name for name, spec in BIAS_LAYERS.items() if spec.distance_only)],
+    [None, "absolute", *BY_DISTANCE],
 )
 def test_output_with_features(rng, name):
     """Segments and positions of low rank are columns beside a bias by distance."""
