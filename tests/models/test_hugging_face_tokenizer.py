@@ -263,8 +263,13 @@ def test_texts_of_tokens(kind, token, expected):
 
 
 @pytest.mark.parametrize("changes", [{}, {"do_lower_case": True, "add_prefix_space": False}])
-def test_pieces_of_deberta(changes, tmp_path):
+def test_pieces_of_deberta(changes, tmp_path, monkeypatch):
     """A folder with `spm.model` and without `tokenizer.json`. The mask is not in the model."""
+    from transformers import convert_slow_tokenizer
+    from transformers.utils import sentencepiece_model_pb2_new as pb2
+
+    # The module of sentencepiece needs another version of protobuf than TensorFlow.
+    monkeypatch.setattr(convert_slow_tokenizer, "import_protobuf", lambda: pb2)
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(TRAINING), model_prefix=str(tmp_path / "spm"), vocab_size=330,
         hard_vocab_limit=False, max_sentence_length=2**20, minloglevel=2, pad_id=0, bos_id=1,

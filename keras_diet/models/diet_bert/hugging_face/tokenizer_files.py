@@ -232,7 +232,6 @@ _ALBERT = _TokenizerClass(
     {**_PIECES_OF_BERT, "unk": "<unk>", "pad": "<pad>"},
     pair=_BERT.pair,
     settings={"do_lower_case": True, "keep_accents": False, "add_prefix_space": True},
-    number_segments=True,
 )
 _AS_IT_IS = _TokenizerClass(
     "", lambda file, *_: tokenizers.Tokenizer.from_str(json.dumps(file)), {}
