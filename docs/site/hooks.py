@@ -41,24 +41,27 @@ THEMES = {
         "Attention": (
             *("BiasedMultiHeadAttention", "AttentionHook", "ScoreTerms"),
             *("RelativeMultiHeadAttention", "RotaryMultiHeadAttention"),
-            *("TransformerXLMultiHeadAttention", "LinformerMultiHeadAttention"),
+            *("DisentangledMultiHeadAttention", "TransformerXLMultiHeadAttention"),
+            "LinformerMultiHeadAttention",
         ),
         "Biases": (
             *("AbsolutePositionBias", "RelativePositionBias", "SegmentBias"),
             *("BucketedRelativePositionBias", "UntiedPositionBias", "AlibiPositionBias"),
-            *("KerplePositionBias", "SandwichPositionBias", "FirePositionBias", "PositionBias"),
+            *("KerplePositionBias", "SandwichPositionBias", "FirePositionBias"),
+            *("QueryRelativePositionBias", "ForgettingPositionBias", "PairBias", "PositionBias"),
         ),
         "Blocks and stacks": (
             *("BiasedTransformerEncoder", "BiasedTransformerDecoder"),
             *("DietEncoder", "DietDecoder", "cache_positions"),
         ),
-        "Encodings by name": ("PositionEncoding", "register_position_encoding"),
+        "Encodings by name": ("PositionEncoding", "register_position_encoding", "PositionTable"),
     },
     "models": {
         "Backbones": ("DietBertBackbone", "DietTransformerBackbone"),
         "Tasks": (
             *("DietBertTextClassifier", "DietBertTokenClassifier", "DietBertTextEmbedder"),
-            *("DietBertQuestionAnswerer", "DietBertMaskedLM", "DietTransformerSeq2SeqLM"),
+            *("DietBertTextReranker", "DietBertQuestionAnswerer", "DietBertMaskedLM"),
+            "DietTransformerSeq2SeqLM",
         ),
         "Preprocessors": (
             *("DietBertTextClassifierPreprocessor", "DietBertTokenClassifierPreprocessor"),
@@ -76,7 +79,8 @@ THEMES = {
         "Schedules": ("WarmupLinearDecay", "InverseSquareRootDecay", "AccumulatedSteps"),
         "Losses": (
             *("MultipleNegativesRankingLoss", "CosineSimilarityLoss", "CoSENTLoss"),
-            *("MatryoshkaLoss", "EmbeddingLoss", "SmoothedCategoricalCrossentropy"),
+            *("MatryoshkaLoss", "EmbeddingLoss", "MarginMeanSquaredError"),
+            "SmoothedCategoricalCrossentropy",
         ),
         "Weights": ("average_weights",),
     },

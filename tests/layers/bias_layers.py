@@ -233,7 +233,7 @@ def make_bias(name, rng, **kwargs):
     return bias
 
 
-STATES = np.random.default_rng(5).normal(size=(2, 120, 5)).astype("float32")
+STATES = np.random.default_rng(5).normal(size=(2, 500, 5)).astype("float32")
 
 
 def sequence(length, start=0):

@@ -26,6 +26,12 @@ SIZES = {
 DISTILBERT = {"dim": 24, "n_layers": 3, "n_heads": 3, "hidden_dim": 28}
 ROBERTA = {"hidden_act": "gelu_new"}
 ESM = {"token_dropout": True, "mask_token_id": 5, "emb_layer_norm_before": False}
+DEBERTA = {
+    **{"relative_attention": True, "share_att_key": True, "pos_att_type": ["p2c", "c2p"]},
+    **{"position_buckets": 256, "max_relative_positions": 300, "norm_rel_ebd": "layer_norm"},
+    **{"position_biased_input": False, "type_vocab_size": 0, "layer_norm_eps": 1e-7},
+    "pooler_hidden_act": "silu",
+}
 CLS = {"cls_token_id": 1, "sep_token_id": 2}
 ROPE = {"rope_type": "default", "rope_theta": 300.0}
 MODERN = {
@@ -52,6 +58,8 @@ ENCODERS = {
     "rembert": ("RemBert", {"input_embedding_size": 20, "output_embedding_size": 9}),
     "albert": ("Albert", {"embedding_size": 20}),
     "esm": ("Esm", {"position_embedding_type": "rotary", "rope_theta": 300.0, **ESM}),
+    "deberta": ("Deberta", {**DEBERTA, "max_relative_positions": 9}),
+    "deberta-v2": ("DebertaV2", DEBERTA),
     "distilbert": ("DistilBert", {**DISTILBERT, "activation": "relu"}),
     "electra": ("Electra", {"embedding_size": 20}),
     "mpnet": ("MPNet", {"pad_token_id": 1, "bos_token_id": 0}),

@@ -12,7 +12,7 @@ from keras_diet import _backend, validation
 from keras_diet.layers import initializers
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
-from keras_diet.layers.attention.key_memory import repeat_rows
+from keras_diet.layers.attention.key_memory import may_share_rows, repeat_rows
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.position_table import PositionTable
 from keras_diet.layers.position.relative_shift import distances_of_pairs, scores_of_vectors
@@ -165,31 +165,29 @@ class DisentangledMultiHeadAttention(BiasedMultiHeadAttention):
             start_index: int or scalar tensor. Position of the first query. Defaults to `0`.
         """
         query_length, key_length = ops.shape(query)[1], ops.shape(key)[1]
-        vectors = ops.expand_dims(self.table.vectors(), 0)
         scores = []
         if "c2p" in self.position_terms:
             distances = -distances_of_pairs(query_length, key_length, start_index)
-            rows = self._vectors("c2p", vectors, distances)
-            scores.append(
-                scores_of_vectors(query, rows, self.score_scale, query_length, key_length)
-            )
+            scores.append(self._scores("c2p", query, distances, query_length, key_length))
         if "p2c" in self.position_terms:
             # Queries and keys change places, so the distances are in the order of the queries.
             distances = distances_of_pairs(key_length, query_length, -start_index)
-            rows = self._vectors("p2c", vectors, distances)
-            of_keys = scores_of_vectors(key, rows, self.score_scale, key_length, query_length)
-            # Several rows of queries may share a row of keys.
-            scores.append(ops.swapaxes(repeat_rows(of_keys, ops.shape(query)[0]), 2, 3))
+            of_keys = self._scores("p2c", key, distances, key_length, query_length)
+            if may_share_rows(query, key):
+                of_keys = repeat_rows(of_keys, ops.shape(query)[0])
+            scores.append(ops.swapaxes(of_keys, 2, 3))
         return scores[0] if len(scores) == 1 else scores[0] + scores[1]
 
-    def _vectors(self, name, vectors, distances):
-        """Return the projected vectors of distances `i - j`, `(T + S - 1, num_heads, key_dim)`."""
+    def _scores(self, name, heads, distances, *lengths):
+        """Return the products of heads and projected vectors of their distances `i - j`."""
         indices = ops.clip(distances, -self.max_distance, self.max_distance) + self.max_distance
         rows = ops.take(ops.convert_to_tensor(self._rows[:, None]), indices, axis=0)[:, 0]
-        length, dense = distances.shape[0], self.position_denses[name]
-        if isinstance(length, int) and length < self.table.num_rows:
-            return _backend.dense(dense, ops.take(vectors, rows, axis=1))[0]
-        return ops.take(_backend.dense(dense, vectors)[0], rows, axis=0)
+        vectors = ops.expand_dims(self.table.vectors(), 0)
+        if isinstance(rows.shape[0], int) and rows.shape[0] < self.table.num_rows:
+            # Only the rows that occur are projected.
+            vectors, rows = ops.take(vectors, rows, axis=1), None
+        vectors = _backend.dense(self.position_denses[name], vectors)[0]
+        return scores_of_vectors(heads, vectors, self.score_scale, *lengths, rows=rows)
 
     def get_config(self) -> Config:
         """Return the constructor's arguments, without the table."""

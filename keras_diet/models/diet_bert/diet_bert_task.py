@@ -4,7 +4,6 @@ import inspect
 import os
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import keras
@@ -25,7 +24,7 @@ from keras_diet.models.diet_bert.hugging_face.heads import (
     read_pooling,
     read_sentence_settings,
 )
-from keras_diet.models.diet_bert.hugging_face.tokenizer_files import FILE
+from keras_diet.models.diet_bert.hugging_face.tokenizer_files import has_tokenizer
 from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
 from keras_diet.models.diet_bert.hugging_face_tokenizer import HuggingFaceTokenizer
 from keras_diet.models.hub.classifier_task import ClassifierTask
@@ -261,7 +260,7 @@ class DietBertTask(DocumentInputs, HubTask):
         Its batches have the lengths 8, 12, 16, 24, 32, 48, ... Padding is at most a third then, and
         the number of programs that are compiled or recorded stays small.
         """
-        if not (is_hugging_face_folder(source) and (Path(source) / FILE).is_file()):
+        if not (is_hugging_face_folder(source) and has_tokenizer(source)):
             return None
         tokenizer = HuggingFaceTokenizer.from_hugging_face(source)
         length, lowercase = read_sentence_settings(source, longest)

@@ -17,6 +17,7 @@ from keras_diet.models.diet_bert.hugging_face.tokenizer_files import (
     FILE,
     NAMES_OF_BERT,
     NAMES_OF_ROBERTA,
+    has_tokenizer,
     read_tokenizer_files,
 )
 from keras_diet.models.hub.token_rows import Template
@@ -303,8 +304,8 @@ class HuggingFaceTokenizer(FastTokenizer):
         run. Padding is always at the end.
 
         Args:
-            folder: A folder with `tokenizer.json`. `bos_token` and `eos_token` stand in for a
-                missing `cls_token` and `sep_token`.
+            folder: A folder with `tokenizer.json`, or with the `spm.model` of a DeBERTa.
+                `bos_token` and `eos_token` stand in for a missing `cls_token` and `sep_token`.
             **kwargs: Keyword arguments of the class. They override the files.
 
         Returns:
@@ -321,8 +322,7 @@ class HuggingFaceTokenizer(FastTokenizer):
         tokenizer("The quick foxes")
         ```
         """
-        file = Path(folder) / FILE
-        if not file.is_file():
+        if not has_tokenizer(folder):
             raise ValueError(
                 f"`folder` must have a file {FILE}. Received: folder={os.fspath(folder)!r}. Write "
                 "one in Python with transformers: "

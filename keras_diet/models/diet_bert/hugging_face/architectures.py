@@ -87,7 +87,28 @@ _DROPPED_MASKS = Field(
     lambda arguments: {
         "token_dropout": arguments["dropped_token"] is not None,
         "mask_token_id": arguments["dropped_token"],
+        # `transformers` needs one.
+        "pad_token_id": 1,
     },
+)
+
+
+def _read_position_terms(config: Config) -> Config:
+    given = config.get("pos_att_type", [])
+    names = given.split("|") if isinstance(given, str) else given
+    validation.choice("pos_att_type", "|".join(sorted(names)), ("c2p|p2c",))
+    return {}
+
+
+def _read_largest_distance(config: Config) -> Config:
+    given = config["max_relative_positions"]
+    return {"max_distance": given if given > 0 else config["max_position_embeddings"]}
+
+
+_POSITION_TERMS = Field(_read_position_terms, lambda arguments: {"pos_att_type": ["p2c", "c2p"]})
+_LARGEST_DISTANCE = Field(
+    _read_largest_distance,
+    lambda arguments: {"max_relative_positions": arguments["max_distance"]},
 )
 
 
@@ -191,6 +212,53 @@ _ROBERTA = dataclasses.replace(
         "ForMaskedLM": _ROBERTA_LM,
     },
     masked_lm_activation="gelu",
+)
+_PROJECTIONS = ("query", "key", "value")
+_DEBERTA_ATTENTION = "encoder.layer.{}.attention.self"
+_OF_DEBERTA = {
+    "relative_attention": True,
+    "position_biased_input": False,
+    "type_vocab_size": 0,
+    "layer_norm_eps": 1e-7,
+    "embedding_size": lambda config: config["hidden_size"],
+}
+_DEBERTA = Architecture(
+    name="DebertaV2",
+    base="deberta",
+    layers={
+        "token_embedding": "embeddings.word_embeddings",
+        "embeddings_layer_norm": "embeddings.LayerNorm",
+        "position_table": "encoder.rel_embeddings",
+        **{name: theirs for name, theirs in _BERT_BLOCK.items() if name not in _PROJECTIONS},
+    },
+    constants={
+        "position_encoding": "deberta",
+        "segment_encoding": "none",
+        "layer_norm_epsilon": 1e-7,
+    },
+    names={"layer_norm_epsilon": None, "pooler_activation": "pooler_hidden_act"},
+    fields=(_POSITION_TERMS, _LARGEST_DISTANCE),
+    dropout=("hidden_dropout_prob", "attention_probs_dropout_prob", "pooler_dropout"),
+    defaults={
+        "pooler_hidden_act": "gelu",
+        "max_relative_positions": -1,
+        "relative_attention": False,
+        "share_att_key": False,
+        "position_buckets": -1,
+        "norm_rel_ebd": "none",
+        "position_biased_input": True,
+        "type_vocab_size": 0,
+        "layer_norm_eps": 1e-7,
+    },
+    required=_OF_DEBERTA,
+    heads={
+        **_TOKEN_HEADS,
+        "ForSequenceClassification": {
+            "pooled_dense": "pooler.dense",
+            "output_dense": "classifier",
+        },
+        "ForMaskedLM": _BERT_LM,
+    },
 )
 _ALBERT_LAYER = "encoder.albert_layer_groups.0.albert_layers.0"
 _T5_DENSE = "encoder.block.{}.layer.1.DenseReluDense"
@@ -366,6 +434,37 @@ ARCHITECTURES: dict[str, Architecture] = {
             "ForMaskedLM": _ROBERTA_LM,
         },
         masked_lm_activation="gelu",
+    ),
+    "deberta": dataclasses.replace(
+        _DEBERTA,
+        name="Deberta",
+        layers={
+            **_DEBERTA.layers,
+            **_in(_DEBERTA_ATTENTION, position_key="pos_proj", position_query="pos_q_proj"),
+            ("query", "key", "value"): f"{_DEBERTA_ATTENTION}.in_proj",
+        },
+        constants={**_DEBERTA.constants, "position_encoding": "deberta_v1"},
+        required={**_OF_DEBERTA, "talking_head": False},
+        zeros=(f"{_DEBERTA_ATTENTION}.k_bias", f"{_DEBERTA_ATTENTION}.pos_proj.bias"),
+        interleaves_heads=True,
+    ),
+    "deberta-v2": dataclasses.replace(
+        _DEBERTA,
+        layers={
+            **_DEBERTA.layers,
+            "position_table_layer_norm": "encoder.LayerNorm",
+            **_in(_DEBERTA_ATTENTION, query="query_proj", key="key_proj", value="value_proj"),
+        },
+        required={
+            **_OF_DEBERTA,
+            "share_att_key": True,
+            "position_buckets": 256,
+            "norm_rel_ebd": "layer_norm",
+            "conv_kernel_size": 0,
+            "attention_head_size": lambda config: (
+                config["hidden_size"] // config["num_attention_heads"]
+            ),
+        },
     ),
     "distilbert": Architecture(
         name="DistilBert",
@@ -616,11 +715,5 @@ def architecture_of(config: Config, source: str) -> Architecture:
         ValueError: If the table has no entry for its `model_type`.
     """
     model_type = str(config.get("model_type"))
-    if model_type in ("deberta", "deberta-v2"):
-        raise ValueError(
-            f"DeBERTa cannot be read. Received: model_type={model_type!r} in {source}. Its scores "
-            "have products of contents with relative positions (disentangled attention), which no "
-            "encoding of this library has."
-        )
     validation.choice("model_type", model_type, tuple(ARCHITECTURES))
     return ARCHITECTURES[model_type]

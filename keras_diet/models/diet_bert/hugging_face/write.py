@@ -339,12 +339,13 @@ def _comparable(arguments: Config) -> Config:
         values = itertools.islice(pattern, arguments["num_layers"])
         lists[name] = [default if each is None else each for each in values]
     head_dim = arguments["head_dim"] or arguments["hidden_dim"] // arguments["num_heads"]
+    has_table = arguments["position_encoding"] in ("deberta", "deberta_v1")
     # Without segments at the input, nothing has their number.
     has_segments = arguments["segment_encoding"] == "input"
     return {
         **arguments,
         **lists,
-        "max_distance": arguments["max_distance"] or 128,
+        "max_distance": arguments["max_distance"] or (512 if has_table else 128),
         # The types with a bias share it between layers.
         "sharing": arguments["sharing"] or "layer-wise",
         "head_dim": head_dim,
