@@ -1,6 +1,6 @@
 """Serve a sentence encoder: keras_diet, sentence-transformers, ONNX Runtime and OpenVINO.
 
-Each system embeds the same sentences of STS-B's test set in a process of its own. Then programs in
+Each system embeds the same sentences of STS-B's test set in a separate process. Then programs in
 float32 and int8 are compared, of the model in the package after training on SST-2 and STS-B.
 
     KERAS_BACKEND=torch python -m benchmarks.serving all-MiniLM-L6-v2 --stsb STSB --sst2 SST2 \\
@@ -168,31 +168,32 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--stsb", type=Path, required=True, help="folder of STS-B")
     parser.add_argument("--sst2", type=Path, required=True, help="folder of SST-2")
     parser.add_argument("--rounds", type=int, default=5, help="passes over the sentences")
+    parser.add_argument("--folders", type=Path, default="runs/serving", help="keeps ONNX files")
     parser.add_argument("--sentences", type=int, default=512, help="number of sentences")
     options = parse(parser, argv)
-    # Folders are no part of the figures.
+    # The figures leave out folders.
     options.command = [f"ENCODER --stsb STSB --sst2 SST2 --rounds {options.rounds}"]
     run = start(MODULE, options, ("rounds", "sentences"), encoder=options.encoder.name)
     first, second, _ = read_pairs(options.stsb)
     texts = [*first, *second][:: 2 * len(first) // options.sentences]
-    with tempfile.TemporaryDirectory() as root:
-        ours, theirs = Path(root, "ours"), Path(root, "theirs")
+    ours, theirs = options.folders / "ours", options.folders / "theirs"
+    if not theirs.exists():
         make_folders(options.encoder, ours, theirs)
-        systems = {
-            **{f"keras_diet, {BACKENDS[b]}": ("keras_diet", options.encoder, b) for b in BACKENDS},
-            "sentence-transformers": ("sentence_transformers", options.encoder),
-            "ONNX Runtime, Hugging Face's graph": ("onnxruntime", theirs / FLOAT),
-            "ONNX Runtime, our file": ("onnxruntime", ours / FLOAT),
-            "ONNX Runtime, our file in int8": ("onnxruntime", ours / INT8),
-        }
-        if CLIENTS.exists():
-            systems["OpenVINO, our file"] = ("openvino", ours / FLOAT)
-        run_one = functools.partial(measure_system, texts, options.rounds)
-        compare = functools.partial(compare_programs, options.rounds)
-        cells = {name: functools.partial(run_one, *each) for name, each in systems.items()}
-        cells["SST-2, accuracy"] = functools.partial(compare, train_on_sst2, options.sst2)
-        cells["STS-B, Spearman"] = functools.partial(compare, train_on_stsb, options.stsb)
-        measure_cells(options, run, cells, make_page)
+    systems = {
+        **{f"keras_diet, {BACKENDS[b]}": ("keras_diet", options.encoder, b) for b in BACKENDS},
+        "sentence-transformers": ("sentence_transformers", options.encoder),
+        "ONNX Runtime, Hugging Face's graph": ("onnxruntime", theirs / FLOAT),
+        "ONNX Runtime, our file": ("onnxruntime", ours / FLOAT),
+        "ONNX Runtime, our file in int8": ("onnxruntime", ours / INT8),
+    }
+    if CLIENTS.exists():
+        systems["OpenVINO, our file"] = ("openvino", ours / FLOAT)
+    run_one = functools.partial(measure_system, texts, options.rounds)
+    compare = functools.partial(compare_programs, options.rounds)
+    cells = {name: functools.partial(run_one, *each) for name, each in systems.items()}
+    cells["SST-2, accuracy"] = functools.partial(compare, train_on_sst2, options.sst2)
+    cells["STS-B, Spearman"] = functools.partial(compare, train_on_stsb, options.stsb)
+    measure_cells(options, run, cells, make_page)
 
 
 if __name__ == "__main__":

@@ -1,7 +1,7 @@
 """One text a call: `classify`, `fill_mask` and `encode_text` beside pipelines of Hugging Face.
 
 Both libraries read the same random BERT, 4 layers of 512 with a vocabulary of 30,522 tokens, and
-take turns with their calls. The pipelines are those of `transformers` and `sentence-transformers`,
+take turns with their calls. The pipelines come from `transformers` and `sentence-transformers`,
 on PyTorch. Then each of our functions is called `--calls` times with texts of changing lengths, to
 see that time, memory and the number of threads do not grow.
 
@@ -106,7 +106,7 @@ def theirs(folders: dict[str, Path]) -> dict[str, Callable[[str], Any]]:
 
 
 def text_for(name: str, length: int, seed: int = 0, num_masks: int = 1) -> str:
-    """Return a text of so many tokens, with `[CLS]` and `[SEP]`."""
+    """Return a text with this number of tokens, with `[CLS]` and `[SEP]`."""
     chosen = words(length - 2, seed)
     if name == "fill_mask":
         chosen[:num_masks] = ["[MASK]"] * num_masks

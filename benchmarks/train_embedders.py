@@ -141,7 +141,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--learning-rate", type=float, default=2e-5)
     options = parse(parser, argv)
-    # Folders are no part of the figures.
+    # The figures leave out folders.
     options.command = [f"{options.encoder.name} --data STSB --seeds", *map(str, options.seeds)]
     if options.steps:
         options.command.append(f"--steps {options.steps}")

@@ -160,7 +160,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--data", type=Path, required=True, help="folder of STS-B")
     parser.add_argument("--rounds", type=int, default=15, help="calls of each library")
     options = parse(parser, argv)
-    # Folders are no part of the figures.
+    # The figures leave out folders.
     options.command = [f"ENCODERS --data STSB --rounds {options.rounds}"]
     run = start(MODULE, options, ("rounds",))
     run["types"] = differences_of_types()

@@ -1,3 +1,3 @@
-"""Eight lessons, of one file each. `examples.paper` holds the experiments of the paper."""
+"""Nine lessons, of one file each. `examples.paper` holds the experiments of the paper."""
 
 from benchmarks import quick_help  # noqa: F401

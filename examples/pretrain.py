@@ -4,7 +4,7 @@ You learn the steps of pretraining: text, vocabulary, packed sequences, model, s
 that an interruption does not repeat, and a preset. The text is the language reference that ships
 with every Python, so nothing is downloaded. Put your own documents into `read_text`.
 
-Both models get the same text, number of steps and seed. Learning rate and warm-up are those of the
+Both models get the same text, number of steps and seed. Learning rate and warm-up come from the
 paper (Chen et al., EMNLP 2021, Table 7). To resume an interrupted run, start it again: training
 continues with the next step. `examples/paper/pretrain_masked_lm.py` has options for all of this.
 

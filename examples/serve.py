@@ -1,4 +1,4 @@
-"""Lesson 8: serve an encoder over HTTP, with ONNX Runtime and without Keras.
+"""Lesson 9: serve an encoder over HTTP, with ONNX Runtime and without Keras.
 
 FOLDER is from `task.export_to_hugging_face(FOLDER, onnx=True)`. Texts wait for a batch.
 

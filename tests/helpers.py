@@ -312,6 +312,11 @@ def attention_weights(attention):
         if id(weight) not in of_projections:
             name = weight.path.removeprefix(f"{attention.path}/")
             weights[NAMES_OF_REFERENCE.get(name, name)] = to_numpy(weight)
+    if "position_terms" in attention.get_config():
+        names = ("position_terms", "max_distance", "num_buckets")
+        weights |= {name: getattr(attention, name) for name in names}
+        weights["table"] = {each.name: to_numpy(each) for each in attention.table.weights}
+        weights["scale"] = attention.score_scale
     if "max_wavelength" in attention.get_config():
         weights["max_wavelength"] = attention.max_wavelength
     return weights

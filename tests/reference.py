@@ -128,6 +128,49 @@ def untied_position_bias(
     return bias
 
 
+def query_relative_position_bias(
+    query, key_length, weights, max_distance, bidirectional, start, num_heads
+):
+    """`B_ij = (W_r x_i + b) . P[:, i - j]` for `|i - j| < max_distance`, else 0 (Inkling).
+
+    query (B, T, d) at positions from `start` on -> (B, num_heads, T, S). `weights`: query_kernel
+    `W_r` (d, H or 1, r), curves `P` (2 m - 1, r) from `-(m - 1)` on, or (m, r) from 0 on if keys
+    after the query have no score; and perhaps query_bias (H or 1, r).
+    """
+    scores = np.zeros((query.shape[0], num_heads, query.shape[1], key_length))
+    num_mixtures = weights["query_kernel"].shape[1]
+    for b, h, i, j in np.ndindex(scores.shape):
+        distance = start + i - j
+        smallest = 1 - max_distance if bidirectional else 0
+        if not smallest <= distance < max_distance:
+            continue
+        mixture = _float64(query[b, i]) @ _float64(weights["query_kernel"])[:, h % num_mixtures]
+        if "query_bias" in weights:
+            mixture = mixture + weights["query_bias"][h % num_mixtures]
+        scores[b, h, i, j] = mixture @ _float64(weights["curves"])[distance - smallest]
+    return scores
+
+
+def forgetting_position_bias(key, query_length, weights, bidirectional, start, num_heads):
+    """`B_ij = sum of log sigmoid(w . x_l + b)` over the tokens `l` from after `j` to `i` (FoX).
+
+    key (B, S, d): all tokens, with the queries at `start` and after -> (B, num_heads, T, S). For
+    `j > i` the sum goes from after `i` to `j` with `bidirectional`, and is negative otherwise.
+    `weights`: gate_kernel (d, H or 1), gate_bias (H or 1,).
+    """
+    scores = np.zeros((key.shape[0], num_heads, query_length, key.shape[1]))
+    for b, h, i, j in np.ndindex(scores.shape):
+        first, last = sorted((start + i, j))
+        for token in range(first + 1, last + 1):
+            kernel = _float64(weights["gate_kernel"])
+            head = h % kernel.shape[1]
+            gate = _float64(key[b, token]) @ kernel[:, head] + weights["gate_bias"][head]
+            scores[b, h, i, j] -= math.log(1 + math.exp(-gate))
+        if j > start + i and not bidirectional:
+            scores[b, h, i, j] *= -1
+    return scores
+
+
 def sinusoidal_positions(length, hidden_dim):
     """`sin(i / 10000^(2c/d))` at feature 2c, its cosine at 2c + 1 (Vaswani et al. 2017), (n, d)."""
     positions = np.zeros((length, hidden_dim))
@@ -187,6 +230,8 @@ def multi_head_attention(
         return _float64(weights[name][min(max(distance, -largest), largest) + largest])
 
     scores = np.zeros((batch_size, num_heads, query_length, key_length))
+    # A bias that reads the content is a function of the states.
+    bias = bias(query, value) if callable(bias) else bias
     bias = np.broadcast_to(0.0 if bias is None else bias, scores.shape)
     mask = np.broadcast_to(True if mask is None else mask, scores.shape)
     for b, h, i, j in np.ndindex(scores.shape):
@@ -200,6 +245,9 @@ def multi_head_attention(
             kernel = _float64(weights["position_kernel"][:, h])
             score = (query_vector + weights["content_bias"][h]) @ key_vector
             score += (query_vector + weights["position_bias"][h]) @ sinusoids(i - j, kernel)
+        if "position_terms" in weights:
+            vectors = projected["query"][b, i, h], projected["key"][b, j, h]
+            score += disentangled_score(*vectors, weights, h, i - j)
         scores[b, h, i, j] = change(score * scale + bias[b, h, i, j])
 
     probabilities = np.zeros(scores.shape)
@@ -220,6 +268,32 @@ def multi_head_attention(
             weighted_value = probabilities[b, h, i, j] * value_vector
             output[b, i] += weighted_value @ _float64(weights["output_kernel"][h])
     return (output, probabilities) if return_scores else output
+
+
+def disentangled_score(query_vector, key_vector, weights, head, distance):
+    """He et al. 2021: `q_i . Kr_d + k_j . Qr_d` of one pair at a distance `i - j`, not scaled.
+
+    `weights`: table with embedding (R, d) and perhaps gamma and beta; position_terms; max_distance;
+    num_buckets, or None for a row of each distance; and the projections of queries and keys, or
+    position_c2p and position_p2c, with their kernel (d, H, d_h) and bias (H, d_h).
+    """
+    table, span = weights["table"], weights["num_buckets"] or weights["max_distance"]
+    if weights["num_buckets"] is not None and abs(distance) > span // 2:
+        middle = span // 2
+        ratio = math.log(abs(distance) / middle) / math.log((weights["max_distance"] - 1) / middle)
+        bucket = middle + math.ceil(ratio * (middle - 1))
+        distance = bucket if distance > 0 else -bucket
+    row = _float64(table["embedding"])[min(max(distance + span, 0), 2 * span - 1)]
+    if "gamma" in table:
+        row = layer_norm(row, table["gamma"], table["beta"], 1e-7)
+    score = 0.0
+    for term, vector, shared in (("c2p", query_vector, "key"), ("p2c", key_vector, "query")):
+        if term in weights["position_terms"]:
+            own = (f"position_{term}/kernel", f"position_{term}/bias")
+            names = own if own[0] in weights else (f"{shared}_kernel", f"{shared}_bias")
+            kernel, bias = _float64(weights[names[0]]), _float64(weights.get(names[1], 0.0))
+            score += vector @ (row @ kernel[:, head] + (bias[head] if bias.ndim else 0.0))
+    return score
 
 
 def turned(vector, position, max_wavelength=10_000.0):

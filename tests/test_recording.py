@@ -67,7 +67,9 @@ def test_every_encoding(rng, name, codes):
     inputs = random_inputs(rng, batch_size=3)
     assert_recorded_results_are_equal(model, lambda: model.predict_on_batch(inputs), codes)
     # Queries, keys, values, outputs, and two of the feedforward network: product and bias in one.
-    assert codes[0].count("aten.addmm.default(") == 6
+    # DeBERTa projects its table for queries and for keys.
+    expected = 8 if name.startswith("deberta") else 6
+    assert codes[0].count("aten.addmm.default(") == expected
 
 
 @pytest.mark.parametrize("task", ["classifier", "masked_lm", "embedder", "token_classifier"])

@@ -41,24 +41,27 @@ THEMES = {
         "Attention": (
             *("BiasedMultiHeadAttention", "AttentionHook", "ScoreTerms"),
             *("RelativeMultiHeadAttention", "RotaryMultiHeadAttention"),
-            *("TransformerXLMultiHeadAttention", "LinformerMultiHeadAttention"),
+            *("DisentangledMultiHeadAttention", "TransformerXLMultiHeadAttention"),
+            "LinformerMultiHeadAttention",
         ),
         "Biases": (
             *("AbsolutePositionBias", "RelativePositionBias", "SegmentBias"),
             *("BucketedRelativePositionBias", "UntiedPositionBias", "AlibiPositionBias"),
-            *("KerplePositionBias", "SandwichPositionBias", "FirePositionBias", "PositionBias"),
+            *("KerplePositionBias", "SandwichPositionBias", "FirePositionBias"),
+            *("QueryRelativePositionBias", "ForgettingPositionBias", "PairBias", "PositionBias"),
         ),
         "Blocks and stacks": (
             *("BiasedTransformerEncoder", "BiasedTransformerDecoder"),
             *("DietEncoder", "DietDecoder", "cache_positions"),
         ),
-        "Encodings by name": ("PositionEncoding", "register_position_encoding"),
+        "Encodings by name": ("PositionEncoding", "register_position_encoding", "PositionTable"),
     },
     "models": {
         "Backbones": ("DietBertBackbone", "DietTransformerBackbone"),
         "Tasks": (
             *("DietBertTextClassifier", "DietBertTokenClassifier", "DietBertTextEmbedder"),
-            *("DietBertQuestionAnswerer", "DietBertMaskedLM", "DietTransformerSeq2SeqLM"),
+            *("DietBertTextReranker", "DietBertQuestionAnswerer", "DietBertMaskedLM"),
+            "DietTransformerSeq2SeqLM",
         ),
         "Preprocessors": (
             *("DietBertTextClassifierPreprocessor", "DietBertTokenClassifierPreprocessor"),
@@ -76,7 +79,8 @@ THEMES = {
         "Schedules": ("WarmupLinearDecay", "InverseSquareRootDecay", "AccumulatedSteps"),
         "Losses": (
             *("MultipleNegativesRankingLoss", "CosineSimilarityLoss", "CoSENTLoss"),
-            *("MatryoshkaLoss", "EmbeddingLoss", "SmoothedCategoricalCrossentropy"),
+            *("MatryoshkaLoss", "EmbeddingLoss", "MarginMeanSquaredError"),
+            "SmoothedCategoricalCrossentropy",
         ),
         "Weights": ("average_weights",),
     },
@@ -137,11 +141,13 @@ def on_files(files: Any, config: Any) -> Any:
     for module, names in PATHS.items():
         source = (PACKAGE / module / "__init__.py").read_text(encoding="utf-8")
         entries = [f"# keras_diet.{module}", str(ast.get_docstring(ast.parse(source)))]
-        for theme, members in THEMES.get(module, {"": sorted(names, key=str.lower)}).items():
-            if theme:
-                links = ", ".join(f"[`{name}`][{names[name]}]" for name in members)
-                entries += [f"## {theme}", links]
-            entries += [f"::: {names[name]}" for name in members]
+        themes = dict(THEMES.get(module, {}))
+        with_theme = {name for members in themes.values() for name in members}
+        if others := sorted(set(names) - with_theme, key=str.lower):
+            themes["Others" if themes else "All names"] = tuple(others)
+        for theme, members in themes.items():
+            links = ", ".join(f"[`{name}`][{names[name]}]" for name in members)
+            entries += [f"## {theme}", links, *(f"::: {names[name]}" for name in members)]
         if module == "models":
             entries.append("## Methods of several classes")
             for name, path in METHODS.items():

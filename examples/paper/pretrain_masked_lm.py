@@ -60,7 +60,8 @@ def main(argv=None):
             masked_lm, tokenizer, sequences, validation_sequences, arguments, folder
         )
         save_preset(masked_lm, tokenizer, arguments, folder / "preset")
-        if name != "none" and POSITION_ENCODINGS[name].attention is None:
+        reads_content = name in ("query_relative", "forgetting")
+        if name != "none" and POSITION_ENCODINGS[name].attention is None and not reads_content:
             scores = analysis.position_scores(masked_lm.backbone)
             analysis.plot_scores(scores).savefig(folder / "position_scores.png")
         print("Masked words of held-out sentences, guessed by the reloaded preset:")

@@ -103,7 +103,7 @@ def split(paragraphs):
 
 
 def entailed(file, labels):
-    """Return premises, what follows from them and what contradicts them, from XNLI's file."""
+    """Return premises, entailed sentences and contradictions, from XNLI's file."""
     found = {}
     pairs = xnli_data.read(file, labels)
     rows = zip(pairs.premises, pairs.hypotheses, pairs.labels, strict=True)

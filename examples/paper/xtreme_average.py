@@ -6,7 +6,7 @@ exact match on XQuAD, MLQA and TyDiQA, each of which is a mean over languages.
     python -m examples.paper.xtreme_average runs/finetune_xnli/jax/results.csv \\
         runs/finetune_qa/jax/results.csv
 
-The files are those of `finetune_xnli.py` and `finetune_qa.py`. A model must have the same name in
+The files come from `finetune_xnli.py` and `finetune_qa.py`. A model must have the same name in
 both.
 """
 

@@ -1,6 +1,7 @@
 """What a user passes to a model, as columns: lists and arrays with one row for each example."""
 
 import math
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from numbers import Real
 from typing import Any
@@ -25,13 +26,35 @@ def is_columns(x: Any) -> bool:
         return False
     if isinstance(x, (str, bytes, Mapping, list, tuple)):
         return True
-    # pyarrow's arrays have no shape, and ragged tensors are no arrays.
+    # pyarrow's arrays have no shape, and ragged tensors are not arrays.
     if hasattr(x, "shape") or hasattr(x, "__array__"):
         return True
     # A column of `datasets` may also hold numbers, or lists of words.
     is_of_datasets = type(x).__module__.startswith("datasets.")
     is_sequence = isinstance(x, Sequence) and len(x) > 0
     return is_sequence and (is_of_datasets or isinstance(x[0], (str, bytes)))
+
+
+def holds_text(values: Any) -> bool:
+    """Return whether the first value of a column is text."""
+    if isinstance(values, (str, bytes)):
+        return True
+    # NumPy marks strings by the kind of their dtype. In a graph of TensorFlow there is a name only.
+    dtype = getattr(values, "dtype", None)
+    if getattr(dtype, "kind", "") in tuple("UST") or getattr(dtype, "name", "") == "string":
+        return True
+    has_rows = is_columns(values) and getattr(values, "shape", None) != ()
+    is_symbolic = in_graph() and not isinstance(values, (list, tuple))
+    if isinstance(values, Mapping) or not has_rows or is_symbolic:
+        return False
+    first = host_column(values[:1])
+    return len(first) > 0 and holds_text(first[0])
+
+
+def in_graph() -> bool:
+    """Return whether a graph of TensorFlow is traced, such as in `tf.data`."""
+    tensorflow = sys.modules.get("tensorflow")
+    return hasattr(tensorflow, "executing_eagerly") and not tensorflow.executing_eagerly()
 
 
 def map_columns(function: Callable[[Any], Any], data: Any) -> Any:
@@ -120,6 +143,11 @@ def _sizes(columns, prefix="{}"):
 
 def split(data: tuple[Any, Any, Any], validation_split: float) -> tuple[Any, Any]:
     """Return the first examples for training, and the last ones for validation, as Keras does."""
+    if not is_columns(data[0]):
+        raise ValueError(
+            "`validation_split` needs arrays or lists. Received: a dataset, "
+            f"{type(data[0]).__name__}. Pass `validation_data`."
+        )
     x, y, sample_weight = data = map_columns(host_column, data)
     number = number_of_rows(x=x, y=y, sample_weight=sample_weight)
     end = math.floor(number * (1 - validation_split))

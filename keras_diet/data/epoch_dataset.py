@@ -105,7 +105,7 @@ class EpochDataset(keras.utils.PyDataset):
 
 
 class MappedBatches(EpochDataset):
-    """What `EpochDataset.map` returns. The seed is that of the data.
+    """What `EpochDataset.map` returns. The seed comes from the data.
 
     Args:
         source: The data.

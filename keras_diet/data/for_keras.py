@@ -11,6 +11,7 @@ import numpy as np
 
 from keras_diet.data.columns import arrays
 from keras_diet.data.epoch_dataset import EpochDataset
+from keras_diet.data.random_states import seeded
 from keras_diet.data.sources import OnePass
 
 # The rows of a batch, the texts of an example, and the tokens of a text.
@@ -119,16 +120,19 @@ class Steps(keras.utils.PyDataset):
 
     def __getitem__(self, index: int) -> Any:
         """Return the batch of a step."""
-        return self.data.batch(*self.place(self.epoch, self.start + index))
+        return self._batch(*self.place(self.epoch, self.start + index))
+
+    def _batch(self, epoch, index):
+        """Return a batch. If reading draws random numbers, it draws the same ones each time."""
+        with seeded(self.data.seed, epoch, index):
+            return self.data.batch(epoch, index)
 
     @functools.cached_property
     def examples(self) -> list[tuple[Any, ...]]:
         """The first two batches, and the last one of data that can be read from any place."""
         last = 1 if self.data.in_order else (self.data.num_batches or 2) - 1
         indices = (0, min(1, last), last)
-        batches = {
-            index: _new_arrays(self.data.batch(0, index)) for index in dict.fromkeys(indices)
-        }
+        batches = {index: _new_arrays(self._batch(0, index)) for index in dict.fromkeys(indices)}
         return [batches[index] for index in indices]
 
     def for_keras(self) -> Any:

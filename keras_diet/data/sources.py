@@ -1,12 +1,10 @@
 """Everything that `fit` takes, as an `EpochDataset`."""
 
-import contextlib
 import functools
 import math
 import sys
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager
 from numbers import Real
 from typing import Any
 
@@ -14,15 +12,12 @@ import keras
 import numpy as np
 
 from keras_diet import validation
-from keras_diet.data.columns import is_columns, number_of_rows, take
+from keras_diet.data.columns import holds_text, is_columns, number_of_rows, take
 from keras_diet.data.epoch_dataset import EpochDataset, warn_of_workers
 
 BATCH_SIZE = 32
 # Readers are a few batches ahead of the step that is saved.
 _KEPT_STATES = 256
-
-# Function of a seed, an epoch and an index.
-Reading = Callable[[int, int, int], AbstractContextManager[Any]]
 
 
 def source_of(
@@ -33,9 +28,9 @@ def source_of(
     shuffle: bool = False,
     steps: int | None = None,
     seed: int | None = None,
-    reads_in: Reading | None = None,
+    read: Callable[..., tuple[Any, Any, Any]] | None = None,
 ) -> EpochDataset:
-    """Return the data of a user as batches that have not been changed.
+    """Return the data of a user as batches, with the columns that `read` makes of it.
 
     Args:
         x: Columns, or a dataset of batches: `keras.utils.PyDataset`, Grain, `tf.data`, a PyTorch
@@ -49,15 +44,17 @@ def source_of(
         steps: int or `None`. If the length of a dataset is not known, `None` reads it once to count
             its batches. Otherwise it is read again and again. Defaults to `None`.
         seed: int or `None`. As in `EpochDataset`. Defaults to `None`.
-        reads_in: Function that returns the context in which a batch of a dataset is read, or
-            `None`. Defaults to `None`.
+        read: Function of `x`, `y` and `sample_weight`, which checks them and returns columns. It
+            gets all rows of columns at once, and each batch of a dataset. Defaults to `None`, which
+            leaves the data as it is. An `EpochDataset` is always left as it is.
 
     Raises:
         ValueError: If columns have other lengths, if a dataset has no batches, or if an argument
             belongs to a dataset that has it already.
     """
     if is_columns(x):
-        return Rows((x, y, sample_weight), batch_size, shuffle, seed)
+        columns = (x, y, sample_weight) if read is None else read(x, y, sample_weight)
+        return Rows(columns, batch_size, shuffle, seed)
     given = {"y": y, "sample_weight": sample_weight, "batch_size": batch_size}
     for name, value in given.items():
         if value is not None:
@@ -67,14 +64,27 @@ def source_of(
             )
     if isinstance(x, EpochDataset):
         return x
+    source = _source_of_batches(x, shuffle, steps, seed)
+    if read is None:
+        return source
+    return source.map(lambda batch, _: packed(*read(*parts_of(batch))), same_size=True)
+
+
+def _source_of_batches(x, shuffle, steps, seed):
     if isinstance(x, Iterator):
         return OnePass(x, seed)
     num_batches = _length(x, steps)
     if num_batches == 0:
         raise ValueError("A dataset must have at least one batch. Received: no batches")
     if hasattr(x, "__getitem__"):
-        return Items(x, num_batches, shuffle and num_batches is not None, seed, reads_in)
+        return Items(x, num_batches, shuffle and num_batches is not None, seed)
     return Passes(x, num_batches, seed)
+
+
+def parts_of(batch: Any) -> tuple[Any, Any, Any]:
+    """Return the inputs, labels and weights of a batch of a user. A list of texts is inputs."""
+    is_inputs = isinstance(batch, list) and holds_text(batch)
+    return keras.utils.unpack_x_y_sample_weight((batch,) if is_inputs else batch)
 
 
 class Rows(EpochDataset):
@@ -122,18 +132,12 @@ class Items(EpochDataset):
         num_batches: int or `None`. The number of batches, `None` without an end.
         shuffle: bool. Whether each epoch has a new order.
         seed: int or `None`. As in `EpochDataset`.
-        reads_in: As in `source_of`.
     """
 
     num_batches: int | None = None
 
     def __init__(
-        self,
-        data: Any,
-        num_batches: int | None,
-        shuffle: bool,
-        seed: int | None = None,
-        reads_in: Reading | None = None,
+        self, data: Any, num_batches: int | None, shuffle: bool, seed: int | None = None
     ) -> None:
         self.is_of_keras = isinstance(data, keras.utils.PyDataset)
         if self.is_of_keras:
@@ -142,15 +146,13 @@ class Items(EpochDataset):
         self.data = data
         self.num_batches = num_batches
         self.shuffle = shuffle
-        self.reads_in = reads_in
         # Batches of Grain have the same size, except for the last one.
         self.same_size = num_batches is not None and not self.is_of_keras
 
     def batch(self, epoch: int, index: int) -> Any:
         """Return a batch of an epoch, as the dataset has it."""
         item = int(_order(self.num_batches, self.seed, epoch)[index]) if self.shuffle else index
-        with self.reads_in(self.seed, epoch, index) if self.reads_in else contextlib.nullcontext():
-            return self.data[item]
+        return self.data[item]
 
     def on_epoch_begin(self) -> None:
         """Tell the dataset of the user that an epoch begins."""

@@ -2,6 +2,9 @@
 
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
+from keras_diet.layers.attention.disentangled_multi_head_attention import (
+    DisentangledMultiHeadAttention,
+)
 from keras_diet.layers.attention.linformer_multi_head_attention import LinformerMultiHeadAttention
 from keras_diet.layers.attention.relative_multi_head_attention import RelativeMultiHeadAttention
 from keras_diet.layers.attention.rotary_multi_head_attention import RotaryMultiHeadAttention
@@ -13,9 +16,13 @@ from keras_diet.layers.position.absolute_position_bias import AbsolutePositionBi
 from keras_diet.layers.position.alibi_position_bias import AlibiPositionBias
 from keras_diet.layers.position.bucketed_relative_position_bias import BucketedRelativePositionBias
 from keras_diet.layers.position.fire_position_bias import FirePositionBias
+from keras_diet.layers.position.forgetting_position_bias import ForgettingPositionBias
 from keras_diet.layers.position.kerple_position_bias import KerplePositionBias
+from keras_diet.layers.position.pair_bias import PairBias
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
+from keras_diet.layers.position.position_table import PositionTable
+from keras_diet.layers.position.query_relative_position_bias import QueryRelativePositionBias
 from keras_diet.layers.position.relative_position_bias import RelativePositionBias
 from keras_diet.layers.position.sandwich_position_bias import SandwichPositionBias
 from keras_diet.layers.position.segment_bias import SegmentBias
@@ -37,11 +44,16 @@ __all__ = [
     "BucketedRelativePositionBias",
     "DietDecoder",
     "DietEncoder",
+    "DisentangledMultiHeadAttention",
     "FirePositionBias",
+    "ForgettingPositionBias",
     "KerplePositionBias",
     "LinformerMultiHeadAttention",
+    "PairBias",
     "PositionBias",
     "PositionEncoding",
+    "PositionTable",
+    "QueryRelativePositionBias",
     "RelativeMultiHeadAttention",
     "RelativePositionBias",
     "RotaryMultiHeadAttention",

@@ -188,5 +188,6 @@ def number_documents(token_ids: Any, sep_token_id: int, pad_token_id: int = 0) -
     References:
      - [Krell et al., 2021](https://arxiv.org/abs/2107.02027), masks and positions
     """
-    numbers = number_segments(token_ids, sep_token_id, pad_token_id, np.shape(token_ids)[-1])
-    return np.where(mask_before_padding(token_ids, pad_token_id), numbers + 1, 0).astype("int32")
+    is_separator = np.asarray(token_ids) == sep_token_id
+    numbers = np.cumsum(is_separator, axis=-1) - is_separator + 1
+    return np.where(mask_before_padding(token_ids, pad_token_id), numbers, 0).astype("int32")

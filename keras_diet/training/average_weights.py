@@ -18,7 +18,7 @@ def average_weights(model: keras.Model, paths: Iterable[str | os.PathLike[str]])
         paths: Files that `model.save_weights` wrote, for example at the last five epochs.
 
     Raises:
-        ValueError: If there are no files, or if a file does not fit the model. The model may then
+        ValueError: If `paths` is empty, or if a file does not fit the model. The model may then
             have the weights of an earlier file.
 
     Example:

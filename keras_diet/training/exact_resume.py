@@ -1,6 +1,7 @@
 """An interrupted training continues as if nothing had happened."""
 
 import contextlib
+import functools
 import os
 import signal
 import threading
@@ -15,6 +16,11 @@ from keras_diet import _backend, validation
 from keras_diet.data.columns import arrays, is_columns, split, tuple_of_inputs
 from keras_diet.data.epoch_dataset import EpochDataset
 from keras_diet.data.for_keras import Steps
+from keras_diet.data.random_states import (
+    random_states,
+    restore_random_states,
+    seed_of_script,
+)
 from keras_diet.data.sources import source_of
 from keras_diet.training.checkpoint import (
     Arrays,
@@ -23,12 +29,6 @@ from keras_diet.training.checkpoint import (
     optimizer_settings,
     restore_values,
     values_of,
-)
-from keras_diet.training.random_states import (
-    random_states,
-    restore_random_states,
-    seed_of_script,
-    seeded,
 )
 from keras_diet.training.trainers import Processes, whole_batches
 
@@ -104,7 +104,7 @@ class ExactResume:
         """Train a model, or continue its training.
 
         It calls `keras.Model.fit`, first for the rest of an interrupted epoch and then for the
-        other epochs. A model with a method `as_dataset`, as the models of this library have it,
+        other epochs. A model with a method `batches`, as the models of this library have it,
         makes batches of texts with it.
 
         Args:
@@ -128,15 +128,18 @@ class ExactResume:
                 seed, or the number of examples.
             SystemExit: After SIGTERM, when a checkpoint is written.
         """
-        if getattr(model, "preprocessor", None) is None:
+        is_ours = hasattr(model, "batches")
+        if not is_ours:
             x, y, sample_weight = map(tuple_of_inputs, (x, y, sample_weight))
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = split((x, y, sample_weight), validation_split)
-        if hasattr(model, "class_weight_of"):
+        if is_ours:
             class_weight = model.class_weight_of(class_weight, y)
         _check_can_resume(x)
-        order = {"batch_size": batch_size, "shuffle": bool(shuffle), "steps": steps_per_epoch}
-        data = _batches(model, x, y, sample_weight, order)
+        batches = model.batches if is_ours else functools.partial(source_of, read=_arrays)
+        # Grain shuffles with a seed of its own.
+        shuffles = bool(shuffle) and not _is_grain(x)
+        data = batches(x, y, sample_weight, batch_size, shuffles, steps=steps_per_epoch)
         steps = Steps(data, steps_per_epoch)
         options["validation_batch_size"] = options.get("validation_batch_size") or batch_size
         with _Termination() as termination:
@@ -145,38 +148,26 @@ class ExactResume:
             facts = {"shuffle": bool(shuffle), "class_weight": str(class_weight)}
             training.read(facts)
             options["class_weight"] = class_weight
-            options["validation_data"] = _validation_data(model, validation_data, data, options)
+            is_read_here = is_ours or isinstance(validation_data, EpochDataset)
+            if validation_data is not None and is_read_here:
+                validation_data = _validation_steps(model, validation_data, data, options)
+            options["validation_data"] = validation_data
             # Steps of other models do not divide batches.
-            is_ours = hasattr(model, "as_dataset")
             with whole_batches() if is_ours else contextlib.nullcontext():
                 return training.fit(callbacks, initial_epoch, epochs, verbose, **options)
 
 
-def _batches(model, x, y, sample_weight, order):
-    """Return the data of `fit` as an `EpochDataset`."""
-    if hasattr(model, "as_dataset"):
-        data = model.as_dataset(x, y, sample_weight, **order)
-        if data is not x:
-            return data
-    elif is_columns(x):
-        x, y, sample_weight = arrays((x, y, sample_weight))
-    if _is_grain(x):
-        # It shuffles with a seed of its own.
-        order = {**order, "shuffle": False}
-    return source_of(x, y, sample_weight, **order, reads_in=seeded)
+def _arrays(*parts):
+    return arrays(parts)
 
 
-def _validation_data(model, data, of_training, options):
+def _validation_steps(model, data, of_training, options):
     """Return what Keras reads. Batches of texts are prepared, with the same masks each time."""
-    if data is None:
-        return None
     x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(data)
     size = options["validation_batch_size"] if is_columns(x) else None
     steps = options.get("validation_steps")
-    if hasattr(model, "as_dataset"):
-        x = model.as_dataset(x, y, sample_weight, size, training=False, steps=steps)
     if not isinstance(x, EpochDataset):
-        return data
+        x = model.batches(x, y, sample_weight, size, training=False, steps=steps)
     if not x.has_own_seed:
         x.seed = of_training.seed
     return Steps(x, steps).for_keras()

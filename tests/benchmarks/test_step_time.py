@@ -11,7 +11,6 @@ from benchmarks.step_time import Cell
 from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
 
 TINY = ["--sizes", "tiny", "--lengths", "8", "--tokens", "16", "--rounds", "3", "--no-xla"]
-HUGGING_FACE = ["hugging_face"] if keras.config.backend() == "torch" else []
 
 
 @pytest.fixture(autouse=True)
@@ -31,17 +30,7 @@ def run(output, *options):
     return {name: cell["rows"] for name, cell in cells.items()}
 
 
-def test_every_encoding_and_the_other_libraries_are_timed(output, capsys):
-    (rows,) = run(output, "--steps", "inference", "--group", "5").values()
-    others = {"kerashub", *HUGGING_FACE}
-    elsewhere = {"diet_abs_in_torch_loop"}
-    if keras.config.backend() != "torch":
-        elsewhere.add("diet_abs_exact_gelu")
-    assert rows.keys() == (bert_models.ENCODINGS.keys() - elsewhere) | others
-    timed = {values["position_encoding"] for values in bert_models.ENCODINGS.values()}
-    # No benchmark has results of these.
-    untimed = {"t5_input", "alibi", "kerple", "sandwich", "fire", "rotary", "transformer_xl"}
-    assert timed | untimed == set(POSITION_ENCODINGS)
+def check_rows(rows, others, output, printed):
     for values in rows.values():
         assert len(values["seconds"]) == 3
         assert values["milliseconds"] == pytest.approx(1000 * np.median(values["seconds"]))
@@ -53,8 +42,28 @@ def test_every_encoding_and_the_other_libraries_are_timed(output, capsys):
             assert values[f"ratio_to_{other}"] == pytest.approx(expected)
     assert rows["input"]["ratio_to_input"] == 1
     page = output.with_suffix(".md").read_text()
-    assert page in capsys.readouterr().out
+    assert page in printed
     assert all(page.count(f"\n| {row} | ") == 1 for row in rows)
+
+
+def test_some_rows_are_timed_on_each_backend(output, capsys):
+    names = ("diet_abs", "kerashub")
+    (rows,) = run(output, "--steps", "inference", "--group", "5", "--rows", *names).values()
+    assert rows.keys() == {"input", *names}
+    check_rows(rows, ["kerashub"], output, capsys.readouterr().out)
+
+
+@pytest.mark.any_backend
+def test_every_encoding_and_the_other_libraries_are_timed(output, capsys):
+    (rows,) = run(output, "--steps", "inference", "--group", "5").values()
+    others = {"kerashub", "hugging_face"}
+    assert rows.keys() == (bert_models.ENCODINGS.keys() - {"diet_abs_in_torch_loop"}) | others
+    timed = {values["position_encoding"] for values in bert_models.ENCODINGS.values()}
+    # No benchmark has results of these.
+    untimed = {"t5_input", "alibi", "kerple", "sandwich", "fire", "rotary", "transformer_xl"}
+    untimed |= {"query_relative", "forgetting", "deberta", "deberta_v1"}
+    assert timed | untimed == set(POSITION_ENCODINGS)
+    check_rows(rows, others, output, capsys.readouterr().out)
 
 
 @pytest.mark.any_backend

@@ -18,13 +18,12 @@ import tensorflow as tf
 
 from tests.distribution.training import (
     BATCH_SIZE,
-    ENCODINGS,
     PAIRS,
     eager_steps,
     fit,
     make_batches,
     make_masked_lm,
-    prediction_error,
+    predictions,
     train_embedder,
 )
 
@@ -54,11 +53,11 @@ def compile_replicas(masked_lm, shapes):
     return train_step
 
 
-def compiled_losses(strategy, position_encoding):
-    """Losses with compiled replicas, the input shapes of a replica, the error of `predict`."""
+def train_replicas(strategy):
+    """Losses and predictions with compiled replicas, and the input shapes of a replica."""
     shapes = set()
     with strategy.scope():
-        masked_lm = make_masked_lm(position_encoding)
+        masked_lm = make_masked_lm()
         masked_lm.optimizer.build(masked_lm.trainable_variables)
         train_step = compile_replicas(masked_lm, shapes)
         losses = []
@@ -66,42 +65,26 @@ def compiled_losses(strategy, position_encoding):
             dataset = tf.data.Dataset.from_tensor_slices(batch).batch(BATCH_SIZE, True)
             for part in strategy.experimental_distribute_dataset(dataset):
                 losses.append(float(train_step(part)))
-    return losses, sorted(shapes), prediction_error(masked_lm)
+    return {"losses": losses, "predictions": predictions(masked_lm)}, sorted(shapes)
 
 
-def eager_losses(position_encoding):
-    """Losses of one device. Nothing is compiled, which is faster for three steps."""
-    masked_lm = make_masked_lm(position_encoding)
-    masked_lm.run_eagerly = True
-    return fit(masked_lm, make_batches())
-
-
-def train(strategy, position_encoding):
-    """Losses of two replicas and of one device."""
-    losses, shapes, error = compiled_losses(strategy, position_encoding)
-    return {
-        "replicas": strategy.num_replicas_in_sync,
-        "one": eager_losses(position_encoding),
-        "compiled": losses,
-        "shapes": shapes,
-        "prediction error": error,
-    }
-
-
-def compare_losses():
+def compare():
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-    results = {encoding: train(strategy, encoding) for encoding in ENCODINGS}
-    with eager_steps(eager=True):
-        results["one"] = {name: train_embedder(name) for name in PAIRS}
+    two, shapes = train_replicas(strategy)
     with strategy.scope():
-        results["two"] = {name: train_embedder(name) for name in PAIRS}
-    return results
+        two["embedders"] = {name: train_embedder(name) for name in PAIRS}
+    # One device needs no compiler for three steps.
+    with eager_steps():
+        masked_lm = make_masked_lm()
+        one = {"losses": fit(masked_lm, make_batches()), "predictions": predictions(masked_lm)}
+        one["embedders"] = {name: train_embedder(name) for name in PAIRS}
+    return {"replicas": strategy.num_replicas_in_sync, "shapes": shapes, "one": one, "two": two}
 
 
 def main(folder):
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    Path(folder, "losses.json").write_text(json.dumps(compare_losses()))
+    Path(folder, "losses.json").write_text(json.dumps(compare()))
 
 
 if __name__ == "__main__":

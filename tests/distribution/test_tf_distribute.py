@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 from tests.distribution.conftest import finish, start_worker
-from tests.distribution.training import BATCH_SIZE, ENCODINGS, LENGTH
+from tests.distribution.training import BATCH_SIZE, LENGTH
 from tests.helpers import assert_close
 
 pytestmark = pytest.mark.skipif(
@@ -16,27 +16,22 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def all_results(tmp_path_factory):
+def results(tmp_path_factory):
     folder = tmp_path_factory.mktemp("distribution")
     finish(start_worker("distribution.tensorflow_worker", folder))
     return json.loads((folder / "losses.json").read_text())
 
 
-@pytest.fixture(params=ENCODINGS)
-def results(request, all_results):
-    return all_results[request.param]
-
-
-def test_losses_equal_the_losses_of_one_device(results):
+@pytest.mark.parametrize("name", ["losses", "predictions"])
+def test_two_replicas_train_and_predict_as_one_device(results, name):
     assert results["replicas"] == 2
-    assert len(np.unique(results["one"])) == 3
-    assert_close(results["compiled"], results["one"], 1e-4)
-    assert results["prediction error"] < 1e-5
+    assert len(np.unique(results["one"]["losses"])) == 3
+    assert_close(results["two"][name], results["one"][name], 1e-4)
 
 
-def test_pairs_of_other_replicas_are_negatives(all_results):
-    for name, expected in all_results["one"].items():
-        assert_close(all_results["two"][name], expected, 1e-4)
+def test_pairs_of_other_replicas_are_negatives(results):
+    for name, expected in results["one"]["embedders"].items():
+        assert_close(results["two"]["embedders"][name], expected, 1e-4)
 
 
 def test_replicas_are_compiled_for_static_shapes(results):

@@ -2,7 +2,7 @@
 
     KERAS_BACKEND=torch torchrun --nproc-per-node 2 -m tests.distribution.torch_worker FOLDER
 
-Each process writes its losses and weights to `FOLDER/<rank>-<encoding>.npz`. Then it runs the
+Each process writes its losses and weights to `FOLDER/<rank>.npz`. Then it runs the
 example, which prints its losses.
 """
 
@@ -18,7 +18,6 @@ import numpy as np
 import torch
 
 from tests.distribution.training import (
-    ENCODINGS,
     PAIRS,
     STEPS,
     UNEQUAL,
@@ -47,8 +46,8 @@ def dropout_seeds(example):
     return to_numpy(layer.seed_generator.state)
 
 
-def train(example, position_encoding, path, rank):
-    masked_lm = make_masked_lm(position_encoding)
+def train(example, path, rank):
+    masked_lm = make_masked_lm()
     if rank:
         # The weights of the first process must replace these.
         randomize_weights(masked_lm, seed=rank)
@@ -93,9 +92,7 @@ def main(folder):
         "gloo", init_method=f"file://{folder / 'meeting'}", rank=rank, world_size=2
     )
     example = load_example()
-    for position_encoding in ENCODINGS:
-        path = folder / f"{rank}-{position_encoding}.npz"
-        train(example, position_encoding, path, rank)
+    train(example, folder / f"{rank}.npz", rank)
     for name in PAIRS:
         train_pairs(example, name, folder / f"{rank}-{name}.npz")
     torch.distributed.destroy_process_group()

@@ -1,4 +1,4 @@
-"""The service of lesson 8: answers to many clients at a time, wrong requests, and its end."""
+"""The service of lesson 9: answers to many clients at a time, wrong requests, and its end."""
 
 import concurrent.futures
 import http.client

@@ -1,4 +1,4 @@
-"""The table of all bias layers that read positions only, and of their scores by the papers."""
+"""The table of all bias layers, and of their scores by the papers."""
 
 import dataclasses
 import inspect
@@ -39,12 +39,15 @@ class BiasSpec:
     Attributes:
         layer: The class.
         reference: `reference(bias, weights, query_length, key_length, start)` returns the scores
-            by the paper, `(1, num_heads, query_length, key_length)`.
+            by the paper, `(1, num_heads, query_length, key_length)`. If the layer reads the
+            content, the lengths are the hidden states of queries and keys.
         sizes: Arguments of the class. None has its default value.
         distance_only: Whether the layer says that its scores depend on the distance alone.
         any_length: Whether it has scores for any length, without a `max_length`.
         features: Whether it has features.
         max_keys: The largest number of keys.
+        reads_content: Whether the scores depend on the hidden states.
+        has_query: Whether the queries are among the keys.
     """
 
     layer: type
@@ -54,6 +57,8 @@ class BiasSpec:
     any_length: bool = False
     features: bool = False
     max_keys: int = MAX_LENGTH
+    reads_content: bool = False
+    has_query: bool = False
 
     def make(self, num_heads=NUM_HEADS, **kwargs):
         """A layer, by default for `NUM_HEADS` heads."""
@@ -147,6 +152,18 @@ def fire(bias, weights, head, i, j):
     return hidden @ weights["output_kernel"][:, head] + weights["output_bias"][head]
 
 
+def query_relative(bias, weights, query, key, start):
+    return reference.query_relative_position_bias(
+        query, key.shape[1], weights, bias.max_distance, bias.bidirectional, start, bias.num_heads
+    )
+
+
+def forgetting(bias, weights, query, key, start):
+    return reference.forgetting_position_bias(
+        key, query.shape[1], weights, bias.bidirectional, start, bias.num_heads
+    )
+
+
 # === The table ===
 
 FAR = {"distance_only": True, "any_length": True}
@@ -155,6 +172,8 @@ CAUSAL = {"num_buckets": 14, "max_distance": 11, "bidirectional": False}
 UNTIED = {"key_dim": 2, "position_dim": 7, "layer_norm_epsilon": 1e-3}
 UNTIED_BINS = {**UNTIED, **BINS, "relative": True}
 PROJECTED = {"rank": 2, "key_length": 13}
+CURVES = {"rank": 4, "max_distance": 5, "use_bias": True}
+CURVES_BEFORE = {"rank": 2, "max_distance": 6, "bidirectional": False}
 BIAS_LAYERS = {
     "absolute": BiasSpec(layers.AbsolutePositionBias, absolute, {"rank": 5}, features=True),
     "absolute_of_projected_keys": BiasSpec(
@@ -180,6 +199,21 @@ BIAS_LAYERS = {
         *(layers.FirePositionBias, of_pairs(fire), {"hidden_dim": 5, "threshold": 4.5}),
         any_length=True,
     ),
+    "query_relative": BiasSpec(
+        *(layers.QueryRelativePositionBias, query_relative, CURVES), reads_content=True, **FAR
+    ),
+    "query_relative_causal": BiasSpec(
+        *(layers.QueryRelativePositionBias, query_relative, CURVES_BEFORE),
+        **{"reads_content": True, **FAR},
+    ),
+    "forgetting": BiasSpec(
+        *(layers.ForgettingPositionBias, forgetting),
+        **{"reads_content": True, "has_query": True, "features": True, **FAR},
+    ),
+    "forgetting_both": BiasSpec(
+        *(layers.ForgettingPositionBias, forgetting, {"bidirectional": True}),
+        **{"reads_content": True, "has_query": True, **FAR},
+    ),
     "cached": BiasSpec(CachedPositionBias, cached, {"key_length": 7}, max_keys=7),
     "custom": BiasSpec(
         Distances,
@@ -192,16 +226,19 @@ SPEC_OF_LAYER = {spec.layer: spec for spec in BIAS_LAYERS.values()}
 def make_bias(name, rng, **kwargs):
     """A built layer with random weights, inside of the limits of their constraints."""
     bias = BIAS_LAYERS[name].make(**kwargs)
-    bias.build()
+    bias.build((2, MAX_LENGTH, 5))
     for weight in randomize(bias, rng, scale=0.6).weights:
         if name.startswith("kerple") or weight.name in ("c", "multiplier"):
             weight.assign(rng.uniform(0.5, 1.5, size=weight.shape))
     return bias
 
 
-def sequence(length):
-    """A query or key of a length. Nothing else of it is read."""
-    return np.zeros((2, length, 5), "float32")
+STATES = np.random.default_rng(5).normal(size=(2, 500, 5)).astype("float32")
+
+
+def sequence(length, start=0):
+    """A query or key of a length. Most layers read nothing else of it."""
+    return STATES[:, start : start + length]
 
 
 def weights_of(bias):
@@ -210,16 +247,33 @@ def weights_of(bias):
     return {name: to_numpy(weight) for name, weight in limited.items()}
 
 
-def expected_scores(bias, query_length, key_length=None, start=0, weights=None):
-    """The scores of a bias layer by its paper, `(1, H, T, S)`."""
+def expected_scores(bias, query_length, key_length=None, start=0, weights=None, states=None):
+    """The scores of a bias layer by its paper, `(1 or B, H, T, S)`."""
     weights = weights_of(bias) if weights is None else weights
-    scores = SPEC_OF_LAYER[type(bias)].reference
-    return scores(bias, weights, query_length, key_length or query_length, start)
+    inputs = query_length, key_length or query_length
+    if bias.reads_content:
+        inputs = states or (sequence(query_length, start), sequence(inputs[1]))
+    return SPEC_OF_LAYER[type(bias)].reference(bias, weights, *inputs, start)
+
+
+def for_states(bias, query_length, key_length=None):
+    """The same for an attention layer: scores, or a function of the states of query and value."""
+    if not bias.reads_content:
+        return expected_scores(bias, query_length, key_length)
+    return lambda *states: expected_scores(bias, *(x.shape[1] for x in states), states=states)
 
 
 def is_distance_only(encoding):
     """Whether the bias of a `PositionEncoding` depends on the distance alone."""
-    if encoding.bias is None:
-        return False
+    return encoding.bias is not None and spec_of(encoding).distance_only
+
+
+def reads_content(encoding):
+    """Whether the bias of a `PositionEncoding` depends on the hidden states."""
+    return encoding.bias is not None and spec_of(encoding).reads_content
+
+
+def spec_of(encoding):
+    """The row of the table of the bias of a `PositionEncoding`."""
     sizes = {"num_heads": 2, "key_dim": 4, "max_length": 5, "is_causal": False}
-    return SPEC_OF_LAYER[type(call_named(encoding.bias, sizes))].distance_only
+    return SPEC_OF_LAYER[type(call_named(encoding.bias, sizes))]

@@ -76,16 +76,23 @@ def expected_biases(encoder, length, segment_ids):
     biases = []
     key_length = encoder.projection_dim or length
     for i in range(encoder.num_layers):
-        terms = []
+        segments, positions = 0.0, 0.0
         if encoder.position_biases:
             shared = len(encoder.position_biases) == 1
             bias = encoder.position_biases[0 if shared else i]
-            terms.append(expected_scores(bias, length, key_length))
+            positions = expected_scores(bias, length, key_length)
         if encoder.segment_encoding == "per-head":
             embedding = to_numpy(encoder.segment_biases[i].segment_embedding)
-            terms.append(reference.segment_bias(embedding, segment_ids))
-        biases.append(sum(terms) if terms else None)
+            segments = reference.segment_bias(embedding, segment_ids)
+        biases.append(sum_of(positions, segments))
     return biases
+
+
+def sum_of(positions, others):
+    """The sum of scores, the first of which may be a function of the states of a layer."""
+    if callable(positions):
+        return lambda *states: positions(*states) + others
+    return positions + others
 
 
 def expected_scores(bias, length, key_length=None):
@@ -93,7 +100,7 @@ def expected_scores(bias, length, key_length=None):
     if isinstance(bias, Slopes):
         distance = np.abs(np.arange(length)[:, None] - np.arange(length))
         return to_numpy(bias.slopes).reshape(1, -1, 1, 1) * distance
-    return bias_layers.expected_scores(bias, length, key_length)
+    return bias_layers.for_states(bias, length, key_length)
 
 
 def expected_output(encoder, x, segment_ids=None, mask=None):

@@ -87,7 +87,7 @@ OF_BERT = {
     **{"position_encoding": "diet_abs_input", "rank": 7, "num_segments": 5, "projection_dim": 5},
     **{"segment_encoding": "input", "activation": "relu", "cached_positions": False},
     **{"embedding_dim": 11, "normalize_embeddings": False, "first_position": 3},
-    "pooler_activation": "relu",
+    **{"pooler_activation": "relu", "dropped_token": 4, "head_dim": 6, "share_layers": True},
     # Of the encoder.
     **{"gated": True, "layer_norm_epsilon": 0.003, "initial_score_stddev": 0.3, "use_bias": False},
     **{"normalize_first": True, "normalize_inputs": False, "normalization": "rms_norm"},

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_diet.training import EpochDataset
+from keras_diet.training import EpochDataset, ExactResume
 from tests.helpers import to_numpy
 from tests.models.tasks import batches, tiny_preprocessor, tiny_task
 from tests.models.tiny import TEXTS, VOCABULARY, random_inputs, randomize_weights
@@ -323,7 +323,7 @@ def test_one_text_is_a_batch_of_one(model, expected):
     for one in (TEXTS[1], TEXTS[1].encode(), np.str_(TEXTS[1]), np.array(TEXTS[1]), [TEXTS[1]]):
         assert model.predict(one, verbose=0) == close(outputs[1:2])
     assert model.predict((TEXTS[3], SECOND[3]), verbose=0) == close(pairs[3:4])
-    assert model.as_dataset(["fox"] * 33).num_batches == 2
+    assert model.batches(["fox"] * 33, labels=False).num_batches == 2
 
 
 def test_validation_split_takes_the_last_rows(model):
@@ -362,7 +362,7 @@ def test_a_dataset_of_the_user_is_told_of_epochs(model):
     model.fit(dataset, epochs=2, verbose=0)
     # Keras may end an epoch before the first one.
     assert dataset.events[-4:] == ["begin", "end"] * 2
-    assert model.as_dataset(dataset).num_batches == 3
+    assert model.batches(dataset).num_batches == 3
 
 
 def test_batches_of_arrays_reach_keras_untouched(model):
@@ -373,7 +373,7 @@ def test_batches_of_arrays_reach_keras_untouched(model):
             return random_inputs(np.random.default_rng(index)), np.array([index, 3])
 
     data = Arrays(seed=1)
-    assert model.as_dataset(data) is data
+    assert model.batches(data) is data
     assert model.fit(data, validation_data=data, verbose=0).params["steps"] == 2
     assert model.predict(data, verbose=0).shape == (4, 7)
 
@@ -438,8 +438,8 @@ def test_batches_depend_on_seed_epoch_and_index(model, number, size, epoch, shuf
         keras.utils.set_random_seed(7)
         if is_dataset:
             elements = batches(*numbered(number), size=size)
-            return model.as_dataset(PyDataset(elements), shuffle=shuffle)
-        return model.as_dataset(*numbered(number), batch_size=size, shuffle=shuffle)
+            return model.batches(PyDataset(elements), shuffle=shuffle)
+        return model.batches(*numbered(number), batch_size=size, shuffle=shuffle)
 
     data = make()
     order = order_of(data, epoch)
@@ -460,13 +460,13 @@ def test_each_epoch_and_seed_has_its_own_order(model, is_dataset):
     for seed in (3, 4):
         keras.utils.set_random_seed(seed)
         parts = (PyDataset(batches(*numbered(11), size=1)),) if is_dataset else numbered(11)
-        data = model.as_dataset(*parts, batch_size=None if is_dataset else 4, shuffle=True)
+        data = model.batches(*parts, batch_size=None if is_dataset else 4, shuffle=True)
         orders += [str(order_of(data, epoch)) for epoch in range(3)]
     assert len({*orders, str([[i] for i in range(11)])}) == 7
 
 
 def test_a_pass_of_several_epochs_reads_each_row_once(model):
-    data = model.as_dataset(*numbered(6), batch_size=2, shuffle=True)
+    data = model.batches(*numbered(6), batch_size=2, shuffle=True)
     found = []
     for index in range(3):
         found += data[index][2].tolist()
@@ -478,7 +478,7 @@ def test_predict_draws_no_random_numbers(model):
     state = np.random.get_state()[1].tolist()
     model.predict(TEXTS, verbose=0)
     model.evaluate(TEXTS, LABELS, verbose=0)
-    model.as_dataset(TEXTS, LABELS)
+    model.batches(TEXTS, LABELS, training=False)
     assert np.random.get_state()[1].tolist() == state
 
 
@@ -486,7 +486,7 @@ def test_masks_are_new_in_each_epoch_and_fixed_in_validation():
     def masks(epoch, index, seed=21):
         """The masks of a batch, after a fresh start."""
         keras.utils.set_random_seed(seed)
-        data = tiny_task("masked_lm").as_dataset(TEXTS, batch_size=2)
+        data = tiny_task("masked_lm").batches(TEXTS, batch_size=2)
         return data.batch(epoch, index)[0]["mask_positions"].tolist()
 
     first, second, other = (masks(*place) for place in ((0, 0), (1, 0), (1, 1)))
@@ -522,10 +522,10 @@ SIZES, BUCKETS = [5, 5, 8, 13], (5, 8)
 @pytest.mark.parametrize("task", ["classifier", "masked_lm", "embedder"])
 def test_batches_have_the_length_of_their_bucket(task):
     model = tiny_task(task)
-    full = model.as_dataset(MIXED, batch_size=2).batch(0, 2)[0]["padding_mask"]
+    full = model.batches(MIXED, batch_size=2, labels=False).batch(0, 2)[0]["padding_mask"]
     assert full.shape == (2, 13)
     model.preprocessor = tiny_preprocessor(task, length_buckets=BUCKETS)
-    data = model.as_dataset(MIXED, batch_size=2)
+    data = model.batches(MIXED, batch_size=2, labels=False)
     for index, size in enumerate(SIZES):
         inputs = data.batch(0, index)[0]
         for name in ("token_ids", "segment_ids", "padding_mask"):
@@ -586,7 +586,7 @@ REFUSED = {
     "half of a pair of surrogates": (lambda m: m.classify(["a", "b\ud800"]), "Unicode.* in row 1"),
     "one label of two texts": (lambda m: m.fit(["a", "b"], 1), "Received: 2 in `x`, 1 in `y`"),
     "index of a generator": (
-        lambda m: m.as_dataset((TEXTS, LABELS) for _ in range(2))[0],
+        lambda m: m.batches((TEXTS, LABELS) for _ in range(2))[0],
         "of a generator have no index.*Received: generator",
     ),
     "too short": (
@@ -596,6 +596,10 @@ REFUSED = {
     "too short for a word": (
         lambda m: tiny_preprocessor("token_classifier", sequence_length=2)([["fox"]]),
         "at least 3, for the special tokens of 1 segments.*sequence_length=2",
+    ),
+    "longer than the backbone": (
+        lambda m: tiny_task("classifier", max_sequence_length=12),
+        r"sequences of 13 tokens and backbone.max_sequence_length=12.*`sequence_length=12`",
     ),
     "more segments than tokens": (
         lambda m: tiny_preprocessor("classifier", sequence_length=4)((TEXTS,) * 3),
@@ -613,6 +617,12 @@ REFUSED = {
     ),
     "more texts than segments": (lambda m: m.predict((TEXTS, TEXTS, TEXTS)), "num_segments.* to 2"),
     "no labels": (lambda m: m.fit(TEXTS), "needs labels"),
+    "no labels in a dataset": (lambda m: m.fit(Unsized([(TEXTS,)])), "needs labels"),
+    "no labels to resume": (lambda m: ExactResume("new", 1).fit(m, TEXTS), "needs labels"),
+    "split of a dataset": (
+        lambda m: m.fit(Unsized([(TEXTS, LABELS)]), validation_split=0.5),
+        "`validation_split` needs arrays or lists. Received: a dataset, Unsized",
+    ),
     "second texts as labels": (lambda m: m.fit(TEXTS, SECOND), r"`y` must be numbers.*\(first, s"),
     "weights as batch size": (lambda m: m.fit(TEXTS, LABELS, WEIGHTS), "`batch_size` must be a p"),
     "labels beside a dataset": (lambda m: m.fit(Unsized([]), LABELS), "`y` must be `None`"),

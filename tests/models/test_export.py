@@ -124,16 +124,20 @@ class FirstBias(keras.layers.Layer):
         return self.encoder.position_biases[0].compute_output_shape(shape)
 
 
-class Encodings(ModelFiles, keras.Model):
-    """One model, and so one file, with all encodings."""
+# ONNX files have all that `torch.export` writes, and LiteRT files all of TensorFlow's SavedModels.
+FEW = ("diet_abs", "diet_rel", "t5", "alibi", "rotary", "shaw")
 
-    def __init__(self):
+
+class Encodings(ModelFiles, keras.Model):
+    """One model, and so one file, with several encodings."""
+
+    def __init__(self, encoders):
         inputs = {
             name: keras.Input((None,), dtype="int32", name=name)
             for name in ("token_ids", "padding_mask")
         }
         x, outputs = keras.layers.Embedding(31, 18)(inputs["token_ids"]), {}
-        for i, arguments in enumerate(ENCODERS):
+        for i, arguments in enumerate(encoders):
             encoder = DietEncoder(1, 3, 23, max_sequence_length=13, **arguments)
             encoder.build((None, None, 18))
             if encoder.position_biases and "position_encoding" in arguments:
@@ -154,7 +158,11 @@ def skip_without_converter(file_format):
 def test_every_encoding_for_any_batch_and_length(rng, tmp_path, file_format):
     """The encoders have the exact gelu, as most checkpoints."""
     skip_without_converter(file_format)
-    model, path = randomize_weights(Encodings()), str(tmp_path / FILES[file_format])
+    is_last = file_format in ("onnx", "litert")
+    encoders = [
+        each for each in ENCODERS if is_last or each.get("position_encoding", FEW[0]) in FEW
+    ]
+    model, path = randomize_weights(Encodings(encoders)), str(tmp_path / FILES[file_format])
     specs, shapes = fixed_signature(model.input, file_format)
     model.export(path, format=file_format, input_signature=specs, verbose=False)
     serve = served(path, file_format)

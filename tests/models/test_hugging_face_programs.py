@@ -21,6 +21,7 @@ from keras_diet.models import (
     DietBertTokenizer,
 )
 from tests.helpers import assert_close, once
+from tests.models.multilingual import multilingual_tokenizer
 from tests.models.question_answering import tiny_question_answerer
 from tests.models.tasks import tiny_preprocessor, tiny_task
 from tests.models.tiny import (
@@ -139,10 +140,12 @@ def test_files_of_folders(tmp_path):
     at_input = {"position_encoding": "input", "segment_encoding": "input", "activation": "gelu"}
     tiny_task("embedder", **at_input).export_to_hugging_face(tmp_path, "bert", onnx="int8")
     programs = {"onnx/model.onnx", "onnx/model_quantized.onnx"}
-    normalize = {"config.json", *SENTENCES, *TOKENIZER}
-    assert files(tmp_path) == {"model.safetensors", *programs, *normalize}
+    others = {"config.json", *SENTENCES, *TOKENIZER}
+    assert files(tmp_path) == {"model.safetensors", *programs, *others}
+    # Another program of the old model.
+    (tmp_path / "onnx/model_fp16.onnx").touch()
     tiny_task("embedder").export_to_hugging_face(tmp_path, onnx=True)
-    assert files(tmp_path) == {"onnx/model.onnx", *normalize}
+    assert files(tmp_path) == {"onnx/model.onnx", *others}
     tiny_task("classifier", **at_input).export_to_hugging_face(tmp_path, "bert")
     assert not files(tmp_path) & {"modules.json", "onnx/model.onnx"}
 
@@ -157,7 +160,15 @@ def quantized():
     return task
 
 
+def with_sentence_pieces():
+    tokenizer = multilingual_tokenizer()
+    backbone = tiny_backbone(vocabulary_size=tokenizer.vocabulary_size(), num_layers=1)
+    preprocessor = DietBertTextEmbedderPreprocessor(tokenizer, sequence_length=9)
+    return DietBertTextEmbedder(backbone, preprocessor)
+
+
 REFUSED = [
+    (with_sentence_pieces, True, "`tokenizers` package. Received: DietBertSentencePieceTokenizer"),
     (classifier_with_activation, True, "`activation` must be `None` in an ONNX file"),
     (quantized, True, "without LoRA and quantization"),
     (lambda: tiny_task("classifier"), "int4", "`onnx` must be one of False, True, 'int8'"),
@@ -241,32 +252,50 @@ def test_clients_compute_the_same_vectors(embedder_folder, client):
     assert_close(np.array(found), expected[:number], 1e-5)
 
 
-@any_backend
-@pytest.mark.parametrize("client", ["use_onnx_runtime.py", "use_transformers_js.cjs"])
-def test_clients_find_the_same_labels(tmp_path, client):
+@pytest.fixture(scope="module")
+def classifier_folder(tmp_path_factory):
+    """The folder of a classifier, texts, and their classes."""
+    folder = tmp_path_factory.mktemp("folders") / "classifier"
     classifier = DietBertTextClassifier(
         randomize_weights(tiny_backbone()),
         preprocessor=tiny_preprocessor("classifier"),
         class_names=["bad", "fine", "good"],
     )
-    classifier.export_to_hugging_face(tmp_path / "classifier", onnx=True)
-    expected = [row[0]["label"] for row in classifier.classify(TEXTS)]
-    assert len(set(expected)) > 1
-    assert answer_of(client, "classify", str(tmp_path / "classifier"), TEXTS) == expected
+    classifier.export_to_hugging_face(folder, onnx=True)
+    return folder, TEXTS, [row[0]["label"] for row in classifier.classify(TEXTS)]
 
 
-@any_backend
-@pytest.mark.parametrize("client", ["use_onnx_runtime.py", "use_transformers_js.cjs"])
-def test_clients_find_the_same_spans(tmp_path, client):
+@pytest.fixture(scope="module")
+def answerer_folder(tmp_path_factory):
+    """The folder of a question answerer, pairs of texts, and their answers."""
+    folder = tmp_path_factory.mktemp("folders") / "answerer"
     tokenizer = DietBertTokenizer(VOCABULARY)
     answerer = DietBertQuestionAnswerer(
         randomize_weights(tiny_backbone()),
         DietBertQuestionAnswererPreprocessor(tokenizer, sequence_length=13, doc_stride=2),
     )
+    answerer.export_to_hugging_face(folder, onnx=True)
     pairs = [("red cat", "the slow red cat sleeping on"), ("dog", "dogs and a bird sing in")]
-    answerer.export_to_hugging_face(tmp_path / "answerer", onnx=True)
-    expected = [row["text"] for row in answerer.answer(*map(list, zip(*pairs, strict=True)))]
-    assert answer_of(client, "answer", str(tmp_path / "answerer"), pairs) == expected
+    found = answerer.answer(*map(list, zip(*pairs, strict=True)))
+    return folder, pairs, [row["text"] for row in found]
+
+
+two_clients = pytest.mark.parametrize("client", ["use_onnx_runtime.py", "use_transformers_js.cjs"])
+
+
+@any_backend
+@two_clients
+def test_clients_find_the_same_labels(classifier_folder, client):
+    folder, texts, expected = classifier_folder
+    assert len(set(expected)) > 1
+    assert answer_of(client, "classify", str(folder), texts) == expected
+
+
+@any_backend
+@two_clients
+def test_clients_find_the_same_spans(answerer_folder, client):
+    folder, pairs, expected = answerer_folder
+    assert answer_of(client, "answer", str(folder), pairs) == expected
 
 
 @any_backend

@@ -115,6 +115,18 @@ def t5(texts, size):
     return transformers.T5Tokenizer(vocabulary, **table)
 
 
+def albert(texts, size):
+    words, table = pieces(texts, size)
+    first = [(token, 0.0) for token in ("<pad>", "<unk>", *BERTS[1:3], "[MASK]")]
+    return transformers.AlbertTokenizer([*first, *words], **table)
+
+
+def deberta(texts, size):
+    words, _ = pieces(texts, size)
+    first = [(token, 0.0) for token in ("[PAD]", "[CLS]", "[SEP]", "[UNK]")]
+    return transformers.DebertaV2Tokenizer([*first, *words], split_by_punct=True)
+
+
 def word_pieces(texts, size, special_tokens):
     tokenizer = tokenizers.BertWordPieceTokenizer()
     tokenizer.train_from_iterator(texts, size, min_frequency=1, special_tokens=special_tokens)
@@ -138,6 +150,8 @@ KINDS = {
     "xlm-roberta": xlm_roberta,
     "mpnet": mpnet,
     "bert": bert,
+    "albert": albert,
+    "deberta": deberta,
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
 MORE_KINDS = {**KINDS, "camembert": camembert, "t5": t5}
@@ -246,6 +260,23 @@ def test_tokens_and_their_places(kind, text, expected):
 )
 def test_texts_of_tokens(kind, token, expected):
     assert trained(kind)[0].split_token(token) == expected
+
+
+@pytest.mark.parametrize("changes", [{}, {"do_lower_case": True, "add_prefix_space": False}])
+def test_pieces_of_deberta(changes, tmp_path):
+    """A folder with `spm.model` and without `tokenizer.json`. The mask is not in the model."""
+    sentencepiece.SentencePieceTrainer.train(
+        sentence_iterator=iter(TRAINING), model_prefix=str(tmp_path / "spm"), vocab_size=330,
+        hard_vocab_limit=False, max_sentence_length=2**20, minloglevel=2, pad_id=0, bos_id=1,
+        eos_id=2, unk_id=3, pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]",
+        unk_piece="[UNK]",
+    )  # fmt: skip
+    (tmp_path / "tokenizer_config.json").write_text(json.dumps(changes))
+    (tmp_path / "config.json").write_text('{"model_type": "deberta-v2"}')
+    ours, theirs = read(tmp_path)
+    texts = [*AWKWARD_TEXTS, *A, "The [MASK] fox\t é  ½"]
+    assert ours(texts) == theirs(texts, add_special_tokens=False)["input_ids"]
+    assert ours.mask_token_id == theirs.mask_token_id == len(theirs) - 1 == 330
 
 
 # === Packing ===

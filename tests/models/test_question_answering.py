@@ -157,7 +157,7 @@ def test_token_ids_and_other_losses(inputs):
 
 @any_backend
 def test_windows_are_batched_and_shuffled_with_their_labels_and_weights():
-    dataset = tiny_question_answerer().as_dataset(X, ANSWERS, WEIGHTS, batch_size=4, shuffle=True)
+    dataset = tiny_question_answerer().batches(X, ANSWERS, WEIGHTS, batch_size=4, shuffle=True)
     rows = list(zip(TOKEN_IDS, POSITIONS["start"], POSITIONS["end"], OF_WINDOWS, strict=True))
     orders = []
     for epoch in range(2):
@@ -321,6 +321,10 @@ def test_arguments_that_cannot_be_right_are_refused():
         (lambda: tiny_preprocessor(doc_stride=0), "`doc_stride` must be a positive integer"),
         (lambda: model.answer(QUESTIONS[0], CONTEXTS), "1 in `questions`, 3 in `contexts`"),
         (lambda: model.answer(*X, top_k=0), "`top_k` must be a positive integer"),
+        (
+            lambda: model.answer(*X, max_answer_length=0),
+            "`max_answer_length` must be a positive integer",
+        ),
     ):
         with pytest.raises(ValueError, match=message):
             call()

@@ -86,7 +86,7 @@ def test_the_loss_of_texts_is_the_loss_of_their_embeddings(name):
     assert history["loss"] == pytest.approx([expected], rel=1e-4)
     assert history["val_loss"] == pytest.approx([expected], rel=1e-4)
     # Token ids of shape (5, k, T).
-    inputs, labels, weights = embedder.as_dataset(x, y, WEIGHTS).batch(0, 0)
+    inputs, labels, weights = embedder.batches(x, y, WEIGHTS).batch(0, 0)
     bare = DietBertTextEmbedder(embedder.backbone)
     bare.compile(loss=LOSSES[name])
     found = bare.evaluate(inputs, labels, sample_weight=weights, verbose=0)
@@ -177,7 +177,7 @@ PAIR = (FIRST[:1], SECOND[:1])
         (MNRL(), (FIRST, SECOND), None, {"batch_size": 1}, "single pair has no negatives"),
         (MNRL(), (FIRST, SECOND), None, {"validation_data": (PAIR,)}, "Pass another `batch_size`"),
         (MNRL(), iter([((FIRST, SECOND),), (PAIR,)]), None, {"steps_per_epoch": 2}, "single pair"),
-        (CoSENTLoss(), (FIRST, SECOND), None, {}, "needs labels"),
+        (CoSENTLoss(), (FIRST, SECOND), None, {}, "Pass scores, with `CoSENTLoss`"),
         (CoSENTLoss(), (FIRST, SECOND), [*SCORES[:3], np.nan, 1], {}, "NaN in row 3"),
         (MatryoshkaLoss(CoSENTLoss(), (4,)), (FIRST, SECOND), 5 * [np.nan], {}, "NaN in row 0"),
         (CoSENTLoss(), (FIRST, SECOND, THIRD), SCORES, {}, r"of 2 lists.*x=a tuple of 3"),

@@ -4,6 +4,7 @@ import json
 import re
 import warnings
 
+import keras
 import numpy as np
 import pytest
 import tokenizers
@@ -57,6 +58,8 @@ def test_outputs_are_those_of_transformers(model_type, rng):
     inputs = random_inputs(rng, num_segments, model.config.pad_token_id)
     # A padding token in a text is a token, but RoBERTa does not count it.
     inputs["token_ids"][:, 5] = model.config.pad_token_id
+    if backbone.dropped_token is not None:
+        inputs["token_ids"][:, 6:8] = backbone.dropped_token
     expected = outputs(model, inputs)
     actual = backbone(inputs)
     states = expected.last_hidden_state.detach().numpy()
@@ -67,6 +70,59 @@ def test_outputs_are_those_of_transformers(model_type, rng):
         # The first place of the last text is padding.
         pooled = expected.pooler_output.detach().numpy()[:2]
         assert_close(to_numpy(actual["pooled_output"])[:2], pooled, 2e-5)
+
+
+@any_backend
+def test_shared_layers_are_saved_once(rng, tmp_path):
+    backbone = DietBertBackbone.from_hugging_face(make("albert"), dropout=0.0)
+    blocks = backbone.encoder.transformer_layers
+    assert len(blocks) == 3
+    assert len({id(block) for block in blocks}) == 1
+    assert len({id(weight) for weight in backbone.weights}) == len(backbone.weights)
+    backbone.save(tmp_path / "model.keras")
+    back = keras.saving.load_model(tmp_path / "model.keras")
+    inputs = random_inputs(rng, 3, 3)
+    expected = to_numpy(backbone(inputs)["sequence_output"])
+    assert_close(back(inputs)["sequence_output"], expected, 1e-6)
+    changed = {"position_encoding": "rotary", "max_wavelength": (7.0, 9.0)}
+    with pytest.raises(ValueError, match=r"`max_wavelength` must be one number.*share_layers=True"):
+        DietBertBackbone.from_config({**backbone.get_config(), **changed})
+
+
+@any_backend
+def test_distances_of_deberta_share_rows(rng):
+    """Tokens further away than 128 share vectors by the logarithm of their distance."""
+    model = make("deberta-v2", max_position_embeddings=320)
+    ids = rng.integers(4, VOCABULARY_SIZE, size=(2, 310))
+    inputs = {"token_ids": ids, "padding_mask": np.ones_like(ids), "segment_ids": 0 * ids}
+    expected = outputs(model, inputs).last_hidden_state.detach().numpy()
+    assert_close(
+        DietBertBackbone.from_hugging_face(model)(inputs)["sequence_output"], expected, 5e-5
+    )
+
+
+@any_backend
+@pytest.mark.parametrize("model_type", ["deberta", "deberta-v2"])
+def test_positions_of_deberta_become_those_of_diet(model_type, rng):
+    """If queries and keys of all tokens are equal, the scores depend on positions only."""
+    import torch
+
+    model = make(model_type, num_hidden_layers=1)
+    attention = model.encoder.layer[0].attention.self
+    with torch.no_grad():
+        # The first half of the states is the same for all tokens, and attention reads that half.
+        model.embeddings.LayerNorm.weight[:12] = 0
+        if model_type == "deberta":
+            # Of each head, 8 rows for the query, the key and the value.
+            attention.in_proj.weight.view(3, 3, 8, 24)[:, :2, :, 12:] = 0
+        else:
+            attention.query_proj.weight[:, 12:] = 0
+            attention.key_proj.weight[:, 12:] = 0
+    backbone = DietBertBackbone.from_bert(model, "diet_abs", rank=LENGTH + 4, dropout=0.0)
+    inputs = random_inputs(rng, 1, model.config.pad_token_id)
+    is_token = inputs["padding_mask"].astype(bool)
+    expected = outputs(model, inputs).last_hidden_state.detach().numpy()[is_token]
+    assert_close(to_numpy(backbone(inputs)["sequence_output"])[is_token], expected, 1e-4)
 
 
 @pytest.mark.parametrize(
@@ -122,7 +178,9 @@ def test_weights_and_outputs_come_back_to_transformers(model_type, rng, tmp_path
     assert {rates[name] for name in rates.keys() - of_heads} == {0.25}
     actual, expected = back.state_dict(), model.state_dict()
     for name in expected:
-        if not name.startswith("pooler") or "pooler.dense.weight" in actual:
+        is_missing = name.startswith("pooler") and "pooler.dense.weight" not in actual
+        # The head that predicts contacts is not read.
+        if not is_missing and not name.startswith("contact_head"):
             np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
     inputs = random_inputs(rng, 1, model.config.pad_token_id)
     states = [outputs(each, inputs).last_hidden_state.detach().numpy() for each in (model, back)]
@@ -139,15 +197,17 @@ HEADS = {
 }
 # Types without such a head in `transformers`, and heads that the tasks do not have.
 WITHOUT = {("bert-generation", head) for head in HEADS}
-WITHOUT |= {(each, "ForQuestionAnswering") for each in ("nomic_bert", "gte", "eurobert")}
-WITHOUT |= {(each, "ForMaskedLM") for each in ("t5", "t5-relu")}
+WITHOUT |= {(each, "ForQuestionAnswering") for each in ("nomic_bert", "gte", "eurobert", "esm")}
+WITHOUT |= {(each, "ForMaskedLM") for each in ("t5", "t5-relu", "mt5")}
 OTHER_HEADS = {("modernbert", head) for head in HEADS if head != "ForMaskedLM"}
 OTHER_HEADS |= {("eurobert", head) for head in ("ForSequenceClassification", "ForMaskedLM")}
 OTHER_HEADS |= {
     (each, head)
-    for each in ("t5", "t5-relu")
+    for each in ("t5", "t5-relu", "mt5")
     for head in ("ForSequenceClassification", "ForQuestionAnswering")
 }
+# Its output embeddings have another size.
+OTHER_HEADS |= {("rembert", "ForMaskedLM")}
 NAMES = ["sad", "glad", "neither"]
 
 
@@ -224,7 +284,8 @@ def test_heads_are_those_of_transformers(model_type, head, rng, tmp_path):
     actual, expected = back.state_dict(), model.state_dict()
     assert actual.keys() == expected.keys()
     for name in expected:
-        np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
+        if "contact_head" not in name:
+            np.testing.assert_array_equal(actual[name], expected[name], err_msg=name)
 
 
 @any_backend
@@ -460,10 +521,15 @@ FALSE += [("roformer", "rotary_value")]
     [
         # As in the configuration of Nomic's own code.
         ("nomic_bert", {"hidden_size": None, "n_embd": 24}, "must have hidden_size.*n_embd.*save"),
-        ("t5", {"d_kv": 4}, "d_kv=4, num_heads=3, d_model=24"),
+        ("albert", {"num_hidden_groups": 3}, "`num_hidden_groups` must be 1"),
+        ("ernie", {"use_task_id": True}, "`use_task_id` must be False"),
+        ("esm", {"position_embedding_type": None}, "must be 'rotary'.*type='absolute'"),
         ("bert", {"model_type": "gpt2"}, "`model_type` must be one of 'bert'.*'gpt2'"),
-        ("bert", {"model_type": "deberta"}, "DeBERTa cannot be read.*disentangled"),
-        ("bert", {"model_type": "deberta-v2"}, "DeBERTa cannot be read.*disentangled"),
+        ("deberta-v2", {"position_buckets": None}, "must be 256.*position_buckets=-1"),
+        ("deberta-v2", {"relative_attention": None}, "`relative_attention` must be True"),
+        ("deberta-v2", {"pos_att_type": "p2c"}, "`pos_att_type` must be one of 'c2p|p2c'"),
+        ("deberta-v2", {"conv_kernel_size": 3}, "`conv_kernel_size` must be 0"),
+        ("deberta-v2", {"embedding_size": 12}, "`embedding_size` must be 24"),
         ("bert", {"hidden_act": "mish"}, "`hidden_act` must be one of 'gelu'.*'mish'"),
         ("bert", {"add_cross_attention": True}, "`add_cross_attention` must be False"),
         ("bert", {"num_hidden_layers": 4}, r"lacks weights .*: encoder\.layer\.3\."),
@@ -509,7 +575,7 @@ def test_values_that_change_a_head_are_refused_by_its_task(value, message, rng):
 
 
 # Names of the dropout rate that a backbone takes, if they differ from BERT's.
-DROPOUT = {"distilbert": "dropout", "t5": "dropout_rate"}
+DROPOUT = {"distilbert": "dropout", "t5": "dropout_rate", "mt5": "dropout_rate"}
 DROPOUT |= {"modernbert": "mlp_dropout", "eurobert": "attention_dropout"}
 # Names of sizes, which `transformers` always writes.
 WRITTEN = {"model_type", "vocab_size", "max_position_embeddings", *DISTILBERT, *T5_SIZES}
@@ -517,7 +583,10 @@ WRITTEN |= {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermed
 
 
 @any_backend
-@pytest.mark.parametrize("model_type", [each for each in ENCODERS if each != "t5-relu"])
+@pytest.mark.parametrize(
+    "model_type",
+    [each for each in ENCODERS if each not in ("t5-relu", "esm", "deberta", "deberta-v2")],
+)
 def test_values_that_are_left_out_have_the_defaults_of_transformers(model_type):
     import transformers
 

@@ -25,6 +25,13 @@ SIZES = {
 }
 DISTILBERT = {"dim": 24, "n_layers": 3, "n_heads": 3, "hidden_dim": 28}
 ROBERTA = {"hidden_act": "gelu_new"}
+ESM = {"token_dropout": True, "mask_token_id": 5, "emb_layer_norm_before": False}
+DEBERTA = {
+    **{"relative_attention": True, "share_att_key": True, "pos_att_type": ["p2c", "c2p"]},
+    **{"position_buckets": 256, "max_relative_positions": 300, "norm_rel_ebd": "layer_norm"},
+    **{"position_biased_input": False, "type_vocab_size": 0, "layer_norm_eps": 1e-7},
+    "pooler_hidden_act": "silu",
+}
 CLS = {"cls_token_id": 1, "sep_token_id": 2}
 ROPE = {"rope_type": "default", "rope_theta": 300.0}
 MODERN = {
@@ -46,6 +53,13 @@ ENCODERS = {
     "data2vec-text": ("Data2VecText", {}),
     "roberta-prelayernorm": ("RobertaPreLayerNorm", {}),
     "megatron-bert": ("MegatronBert", {}),
+    "xlm-roberta-xl": ("XLMRobertaXL", {}),
+    "ernie": ("Ernie", {}),
+    "rembert": ("RemBert", {"input_embedding_size": 20, "output_embedding_size": 9}),
+    "albert": ("Albert", {"embedding_size": 20}),
+    "esm": ("Esm", {"position_embedding_type": "rotary", "rope_theta": 300.0, **ESM}),
+    "deberta": ("Deberta", {**DEBERTA, "max_relative_positions": 9}),
+    "deberta-v2": ("DebertaV2", DEBERTA),
     "distilbert": ("DistilBert", {**DISTILBERT, "activation": "relu"}),
     "electra": ("Electra", {"embedding_size": 20}),
     "mpnet": ("MPNet", {"pad_token_id": 1, "bos_token_id": 0}),
@@ -56,7 +70,8 @@ ENCODERS = {
     "gte": ("Gte", {"rope_parameters": ROPE}),
     "eurobert": ("EuroBert", {"rms_norm_eps": 1e-3, "mask_token_id": 4, "rope_parameters": ROPE}),
     "t5": ("T5", {**T5, "feed_forward_proj": "gated-gelu"}),
-    "t5-relu": ("T5", T5),
+    "t5-relu": ("T5", {**T5, "d_kv": 6}),
+    "mt5": ("MT5", {**T5, "d_kv": 10}),
 }
 
 
@@ -64,7 +79,9 @@ def make(model_type, head="Model", **changes):
     """Return a tiny random model of a type, without dropout."""
     name, options = ENCODERS[model_type]
     if head == "Model":
-        head = {"BertGeneration": "Encoder", "T5": "EncoderModel"}.get(name, head)
+        head = {"BertGeneration": "Encoder", "T5": "EncoderModel", "MT5": "EncoderModel"}.get(
+            name, head
+        )
     config = getattr(transformers, f"{name}Config")(**{**SIZES, **options, **changes})
     torch.manual_seed(5)
     model = getattr(transformers, name + head)(config).eval()

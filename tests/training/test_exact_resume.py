@@ -11,9 +11,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from keras_diet.data.for_keras import Steps
 from keras_diet.data.sources import source_of
 from keras_diet.training import ExactResume, TokenBatches
-from keras_diet.training.random_states import seeded
 from tests.helpers import once
 from tests.models.tasks import tiny_task
 from tests.models.tiny import TEXTS, random_inputs
@@ -388,7 +388,9 @@ def test_what_a_dataset_draws_depends_on_seed_epoch_and_index(draw):
             return np.array([draw()])
 
     def drawn(seed, epoch, index):
-        return source_of(Draws(), seed=seed, reads_in=seeded).batch(epoch, index)[0]
+        steps = Steps(source_of(Draws(), seed=seed))
+        steps.epoch = epoch
+        return steps[index][0]
 
     places = [(3, 0, 1), (4, 0, 1), (3, 1, 1), (3, 0, 2), (3, 2, 0), (3, 0, 0), (0, 3, 1)]
     found = [drawn(*place) for place in places]

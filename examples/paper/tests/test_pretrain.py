@@ -75,7 +75,7 @@ def test_each_encoding_has_its_losses_a_preset_and_a_picture(script, corpus, tmp
 @pytest.mark.any_backend
 @pytest.mark.usefixtures("eager_run")
 def test_interrupted_run_resumes_to_the_same_result(script, corpus, tmp_path, monkeypatch):
-    """Within the second of two epochs. Dropout, masks and the order go on, too."""
+    """Within the second of two epochs. Dropout, masks and the order continue, too."""
     options = ("--text", corpus, "--position-encoding", "diet_abs", "--dropout", "0.3")
     expected = run(script, tmp_path / "once", *options)
     with monkeypatch.context() as patch:

@@ -18,7 +18,12 @@ from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.dot_product import attend, block_dropout
 from keras_diet.layers.attention.key_memory import KeysAndValues
 from keras_diet.layers.attention.plan import IMPLEMENTATIONS, AttentionPlan, make_plan
-from keras_diet.layers.attention.prepared_terms import PreparedTerms, prepare
+from keras_diet.layers.attention.prepared_terms import (
+    PreparedTerms,
+    fold_masks,
+    lower_bias,
+    prepare,
+)
 from keras_diet.layers.attention.score_terms import (
     FeaturePair,
     ScoreTerms,
@@ -29,6 +34,7 @@ from keras_diet.layers.attention.score_terms import (
     terms_of_arguments,
 )
 from keras_diet.layers.configuration import with_arguments
+from keras_diet.layers.position.position_bias import reads_content
 from keras_diet.types import Config, Integer, Shape, Tensor
 
 
@@ -112,8 +118,9 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             masks and `start_index` above.
         attention_hook: `AttentionHook` or `None`. Runs after the hook of the layer.
         projected_keys: Keys and values that `project_keys` returned, in place of `value` and `key`,
-            which must be `None`. Several rows of the query may share a row of keys, as the beams of
-            a search do: the first rows share the first one. Defaults to `None`.
+            which must be `None`. A third tensor is the key of a bias that reads the content.
+            Several rows of the query may share a row of keys, as the beams of a search do: the
+            first rows share the first one. Defaults to `None`.
 
     Returns:
         Output of shape `(B, T, dim)`, or a tuple of it and the attention probabilities of shape
@@ -250,7 +257,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
             others["attention_hook"] = self._hooks(attention_hook) or None
             masks = self._masks_for_keras(terms, score_terms, others)
             return super().call(query, value, key, **masks, **options)
-        key, value = self._keys_and_values(value, key, projected_keys)
+        key, value, *of_bias = self._keys_and_values(value, key, projected_keys)
         if score_terms is None:
             masks = {name: terms[name] for name in ("attention_mask", "value_mask", "key_mask")}
             check_masks(self._scores_shape(query, value), **masks)
@@ -261,6 +268,8 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         key, value, score_terms = self.keys_and_terms(key, value, score_terms, **terms)
         # The masks are in the terms, so the projections must not see them.
         with keras_masks_removed(query, value, key):
+            # What a memory keeps for the bias, if it keeps anything.
+            other_key = of_bias[0] if of_bias else None if key is query else key
             if not isinstance(score_terms, PreparedTerms):
                 validation.start_index(score_terms.start_index)
                 check_bias(score_terms.bias, self._scores_shape(query, value))
@@ -268,11 +277,14 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
                 options["reads_memory"] = projected_keys is not None
                 score_terms = self._with_window(score_terms)
                 plan = self.plan(score_terms, query.shape, **options)
-                other_key = None if key is query else key
                 score_terms = prepare(score_terms, plan, query, other_key)
+            elif reads_content(score_terms.bias):
+                # A stack has no states of its layers.
+                score_terms = lower_bias(score_terms, query, other_key)
+                score_terms = fold_masks(score_terms, query, other_key)
             gate = self.gate(query)
             keys_and_values = projected_keys or self.project_keys(value, key)
-            heads = (_backend.dense(self.query_dense, query), *keys_and_values)
+            heads = (_backend.dense(self.query_dense, query), *keys_and_values[:2])
             prepared = score_terms.replace(
                 scale=self.score_scale,
                 hooks=self._hooks(attention_hook),
@@ -336,6 +348,7 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         others |= {
             "attention_bias": terms.bias,
             "attention_features": terms.features or None,
+            "pair_scores": terms.pair_scores,
             "sliding_window": terms.sliding_window,
             "document_ids": terms.document_ids,
             "start_index": None if terms.starts_at_zero else terms.start_index,
@@ -380,6 +393,6 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         config = with_arguments(super().get_config(), self)
         config["flash_attention"] = self.flash_attention
         if self.scale is None:
-            # Without it the configuration is that of Keras's layer.
+            # Without it the configuration equals Keras's.
             del config["scale"]
         return config

@@ -183,23 +183,27 @@ def attend_in_blocks(
     shared = bias.trainable_variables if terms.has_bias_layer else []
     if bias is not None and not terms.has_bias_layer and not has_bias_rows:
         shared = [bias]
+    states = terms.states or ()
+    rows += [(states[0], 1)] if states else []
     # TensorFlow loses the gradients of variables that are read in recomputed code. It counts them
     # twice if the same tensors are also arguments.
     shared = [ops.copy(tensor) for tensor in shared]
 
     def attend_block(blocks, start):
         query, *blocks = blocks
+        of_states = [blocks.pop(), states[1]] if states else []
         mask_rows = blocks.pop() if has_mask_rows else mask
         block_terms = terms.replace(attention_mask=mask_rows, start_index=terms.start_index + start)
 
         @_backend.remat
-        def recomputed(query, key, value, *biases):
-            block_bias = biases[0] if biases else None
+        def recomputed(query, key, value, *others):
+            block_bias = others[0] if others else None
             if terms.has_bias_layer:
-                block_bias = _rows_of_layer(bias, biases, query, key, block_terms.start_index)
+                of_rows, weights = (others[:2], others[2:]) if states else ((query, key), others)
+                block_bias = _rows_of_layer(bias, weights, *of_rows, block_terms.start_index)
             return attend(query, key, value, block_terms.replace(bias=block_bias), start)
 
-        return recomputed(query, key, value, *blocks, *shared)
+        return recomputed(query, key, value, *of_states, *blocks, *shared)
 
     return _map_blocks(attend_block, rows, block_size, value.dtype)
 

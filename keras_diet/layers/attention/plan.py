@@ -115,9 +115,10 @@ def make_plan(
     has_bias, bias_layer = terms.bias is not None, terms.bias if terms.has_bias_layer else None
     by_position = terms.document_ids is not None and not is_distance_only(bias_layer)
     is_gathered = by_position and bias_layer is not None and not has_features(bias_layer)
-    if is_gathered or any(hook.bias is not None for hook in hooks):
-        # The scores of the hook are a tensor, so their sum with the bias is a tensor. Scores that
-        # are gathered by the positions in documents are a tensor, too.
+    adds_tensor = terms.pair_scores is not None or any(hook.bias is not None for hook in hooks)
+    if is_gathered or adds_tensor:
+        # The scores of pairs or of a hook are a tensor, so their sum with the bias is a tensor.
+        # Scores that are gathered by the positions in documents are a tensor, too.
         has_bias, bias_layer = True, None
     num_columns = terms.num_features + (terms.padding_mask is not None)
     drops = training and attention.dropout > 0

@@ -21,7 +21,12 @@ from keras_diet.layers.attention.score_terms import (
     positions_in_documents,
     with_score_axes,
 )
-from keras_diet.layers.position.position_bias import is_distance_only, scores_of
+from keras_diet.layers.position.position_bias import (
+    is_distance_only,
+    keeps_keys,
+    reads_content,
+    scores_of,
+)
 from keras_diet.types import DType, Tensor
 
 # Finite, so that a query without any key has finite probabilities, and far below every score.
@@ -43,6 +48,8 @@ class PreparedTerms(ScoreTerms):
         block_mask: All masks, in the form that FlexAttention takes, or `None`.
         scale: float. Factor of the products of queries and keys.
         hooks: tuple of `AttentionHook`, called one after the other.
+        states: The hidden states of queries and keys, for a bias layer that reads them in blocks;
+            or `None`.
         dropout: Function of the probabilities `(B, H, T, S)` of queries that begin at `start`, or
             `None`. In blocks it gives the same result each time it is called for a block.
     """
@@ -53,6 +60,7 @@ class PreparedTerms(ScoreTerms):
     block_mask: Any = None
     scale: float = 1.0
     hooks: tuple[AttentionHook, ...] = ()
+    states: tuple[Tensor, Tensor] | None = None
     dropout: Callable[..., Tensor] | None = None
 
     def functions(self, name: str) -> list[Callable[..., Any]]:
@@ -108,6 +116,10 @@ def with_one_mask(terms: PreparedTerms, query: Tensor, key: Tensor | None) -> Pr
 
 def lower_bias(terms: PreparedTerms, query: Tensor, key: Tensor | None) -> PreparedTerms:
     """Give a bias layer the form of the plan: scores, features, or weights that blocks read."""
+    if terms.pair_scores is not None:
+        lowered = lower_bias(terms.replace(pair_scores=None), query, key)
+        scores = terms.pair_scores
+        return lowered.replace(bias=scores if lowered.bias is None else lowered.bias + scores)
     if not terms.has_bias_layer:
         return terms
     positions = None if is_distance_only(terms.bias) else terms.positions
@@ -128,6 +140,11 @@ def lower_bias(terms: PreparedTerms, query: Tensor, key: Tensor | None) -> Prepa
         lengths = [ops.shape(tensor)[1] for tensor in (query, query if key is None else key)]
         scores = ops.cast(terms.bias.by_distance(*lengths, terms.start_index), "float32")
         return terms.replace(bias=None, by_distance=scores)
+    if reads_content(terms.bias):
+        key = query if key is None else key
+        is_projected = not keeps_keys(terms.bias) or terms.plan.batch_first
+        key = key if is_projected else terms.bias.project_keys(key)
+        return terms.replace(states=(query, key))
     return terms
 
 
@@ -163,7 +180,7 @@ def _scores_at(scores, positions, bias):
 
 
 def _of_one_row(scores, bias):
-    if scores.shape[0] != 1:
+    if scores.shape[0] != 1 or reads_content(bias):
         raise ValueError(
             "With `document_ids`, the scores of a bias layer must depend on positions only, and "
             "have the shape (1, num_heads, length, length). Received: shape="

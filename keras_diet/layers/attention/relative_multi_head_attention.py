@@ -13,8 +13,8 @@ from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiH
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.relative_shift import (
     distances_of_pairs,
-    distances_to_keys,
     keys_to_distances,
+    scores_of_vectors,
 )
 from keras_diet.types import Initializer, Integer, Shape, Tensor
 
@@ -144,28 +144,6 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
         distances = distances_of_pairs(query_length, key_length, start_index)
         indices = ops.clip(distances, -self.max_distance, self.max_distance) + self.max_distance
         return _backend.take_rows(embedding, indices)
-
-
-def scores_of_vectors(
-    query: Tensor, rows: Tensor, scale: float, query_length: Any, key_length: Any
-) -> Tensor:
-    """Return the products `(B, H, T, S)` of queries and the vectors of their distances to keys.
-
-    Args:
-        query: Projected queries `(B, T, H, key_dim)`.
-        rows: Vectors of all `T + S - 1` distances, `(T + S - 1, key_dim)`, or for each head
-            `(T + S - 1, H, key_dim)`.
-        scale: float. Factor of the products.
-        query_length: int or scalar tensor, `T`.
-        key_length: int or scalar tensor, `S`.
-    """
-    if _backend.is_float16(query.dtype):
-        query = ops.cast(query, "float32")
-    query = ops.multiply(query, ops.cast(scale, query.dtype))
-    # b: batch; t: query positions; h: heads; k: head size; c: distances
-    equation = "bthk,ck->hbtc" if len(rows.shape) == 2 else "bthk,chk->hbtc"
-    scores = ops.einsum(equation, query, ops.cast(rows, query.dtype))
-    return ops.swapaxes(distances_to_keys(scores, query_length, key_length), 0, 1)
 
 
 # With this number the parameter counts are equal to Table 6. So they are with vectors for keys only

@@ -31,6 +31,7 @@ class ScoreTerms:
         bias: Tensor broadcastable to `(B, H, T, S)`, a bias layer, or `None`.
         features: tuple of pairs `(F, G)` of tensors `(B or 1, T, H or 1, r)` and
             `(B or 1, S, H or 1, r)`.
+        pair_scores: Tensor broadcastable to `(B, H, T, S)`, added to the bias; or `None`.
         padding_mask: Boolean tensor `(B, S)`, `False` for keys that are padding; or `None`.
         attention_mask: Boolean tensor `(B or 1, T or 1, S)`, `(T, S)` or with an axis of heads,
             `False` for pairs that are excluded; or `None`.
@@ -60,6 +61,7 @@ class ScoreTerms:
     sliding_window: int | None = None
     document_ids: Tensor | None = None
     start_index: Any = 0
+    pair_scores: Tensor | None = None
 
     def replace(self, **changes: Any) -> Self:
         """Return a copy with other values of some attributes."""

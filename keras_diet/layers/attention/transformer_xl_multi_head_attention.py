@@ -8,9 +8,8 @@ from keras import ops
 from keras_diet.layers import initializers
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
-from keras_diet.layers.attention.relative_multi_head_attention import scores_of_vectors
 from keras_diet.layers.position.position_encoding import PositionEncoding
-from keras_diet.layers.position.relative_shift import distances_of_pairs
+from keras_diet.layers.position.relative_shift import distances_of_pairs, scores_of_vectors
 from keras_diet.layers.position.sinusoids import angles_of
 from keras_diet.types import Initializer, Integer, Shape, Tensor
 

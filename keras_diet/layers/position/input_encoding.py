@@ -18,7 +18,7 @@ class LearnedPositions(keras.layers.Layer):
     """Learned positions of inputs `(B, T, size)`, of shape `(T, size)`.
 
     With `positions` of shape `(B, T)`, the result has the shape `(B, T, size)`. `keras.layers.
-    Embedding` is no substitute: it would be quantized, and gets adapters of LoRA.
+    Embedding` is not a substitute: it would be quantized, and gets adapters of LoRA.
     """
 
     def __init__(self, max_length: int, initializer: Initializer = None, **kwargs: Any) -> None:

@@ -1,4 +1,4 @@
-"""What a bias layer can do, and the base of all that depend on positions alone.
+"""What a bias layer can do, and the base class of the library's bias layers.
 
 A bias layer is any `keras.layers.Layer` that returns scores broadcastable to `(B, H, T, S)`:
 
@@ -10,6 +10,8 @@ A bias layer is any `keras.layers.Layer` that returns scores broadcastable to `(
 - `layer.distance_only` is true if the scores depend on the distance `i - j` alone. Then documents
   in one sequence need no scores of their own.
 - `layer.by_distance(query_length, key_length, start_index)` returns one score for each distance.
+- `layer.reads_content` is true if the scores depend on the hidden states. Then each attention layer
+  computes them from its own states.
 
 `PositionBias` provides `rows` for all its subclasses, and `by_distance` for those with
 `distance_only`.
@@ -30,7 +32,7 @@ from keras_diet.types import Config, Initializer, Integer, Shape, Tensor
 
 
 class PositionBias(keras.layers.Layer):
-    """Base class of a learned bias that depends on positions only, not on the input.
+    """Base class of a bias of attention scores, which depends on positions or on the content.
 
     A subclass creates its weights in `build` and returns the scores of a range of positions from
     `compute_scores`. This class checks lengths, shares heads and writes the configuration. A
@@ -42,6 +44,20 @@ class PositionBias(keras.layers.Layer):
     and memory with the `document_ids` of an encoder. Subclasses inherit it, also those of
     `AlibiPositionBias` and of other biases of the distance. Set it to `False` if your scores need
     more than the distance: nothing checks it, and documents would get wrong scores.
+
+    A bias that depends on the hidden states sets `reads_content = True`. Then `compute_scores` gets
+    the tensors `query` and `key` in place of their lengths, and returns `(B, H or 1, T, S)`:
+
+    - Both are the inputs of the attention layer, after the normalization of pre-norm. A stack asks
+      the bias in each layer, also with `sharing="layer-wise"`, which shares only the weights.
+      `cache_positions` refuses it.
+    - In blocks, `query` has the states of the block and `key` those of all keys.
+    - In decoding, `key` has the length of the memory and other values, so read only its length. A
+      bias that needs the states of keys has a `key_size` and defines `project_keys(key)`, which
+      returns what it needs of each key, `(B, S, num_heads, key_size)`. The memory of a decoder
+      keeps this in `score_dtype`, with zeros for later keys. It is the `key` of the next steps.
+    - With the `document_ids` of an encoder it needs `distance_only = True`: the score of two tokens
+      must not depend on where their document begins.
 
     Args:
         num_heads: int. Number of attention heads `H`.
@@ -55,13 +71,14 @@ class PositionBias(keras.layers.Layer):
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
-        query: Tensor of shape `(B, T, ...)`. Only its length is read.
-        key: Tensor of shape `(B, S, ...)`, or `None` for `query`. Only its length is read.
+        query: Tensor of shape `(B, T, ...)`. Only its length is read, unless `reads_content`.
+        key: Tensor of shape `(B, S, ...)`, or `None` for `query`. The same holds for it.
         start_index: int or scalar tensor. Position of the first query, for decoding with a
             cache. The first key is always at position 0. Defaults to `0`.
 
     Returns:
-        Scores of shape `(1, num_heads, T, S)`, to be added to attention scores before softmax.
+        Scores of shape `(1, num_heads, T, S)`, to be added to attention scores before softmax; with
+        `reads_content`, of shape `(B, num_heads, T, S)`.
 
     Raises:
         ValueError: If a length exceeds `max_length` or `key_length`. Lengths that are unknown when
@@ -95,6 +112,9 @@ class PositionBias(keras.layers.Layer):
 
     any_length = False
     distance_only = False
+    reads_content = False
+    # A bias that needs the states of keys defines `project_keys(key)`, and the size of its result.
+    key_size = 0
     # Subclasses with scores of low rank define `features(query, key=None, start_index=0)`.
     features: Callable[..., Any] | None = None
 
@@ -141,14 +161,16 @@ class PositionBias(keras.layers.Layer):
         """Create the weights. The shapes of the inputs do not matter."""
         self.built = True
 
-    def compute_scores(self, query_length: int, key_length: int, start_index: Integer) -> Tensor:
+    def compute_scores(self, query_length: Any, key_length: Any, start_index: Integer) -> Tensor:
         """Return the scores of a range of queries and of all keys. Each subclass has this method.
 
             scores[0, h, t, s] = B_ij,    i = start_index + t,    j = s
 
         `call` checks the lengths before, and repeats the scores for all heads if they share them.
         Use operations of `keras.ops`. The lengths are integers where they are known, and scalar
-        tensors in a graph for any length, so do not write Python loops over them.
+        tensors in a graph for any length, and a Python loop cannot run over those.
+
+        With `reads_content`, the first two arguments are the query and the key.
 
         Args:
             query_length: int or scalar tensor. Number of queries `T`.
@@ -178,9 +200,13 @@ class PositionBias(keras.layers.Layer):
         if not isinstance(start_index, numbers.Integral):
             # Keras turns an integer of NumPy into int64, which TensorFlow does not add to int32.
             start_index = ops.cast(start_index, "int32")
-        scores = self.compute_scores(query_length, key_length, start_index)
+        inputs = (query_length, key_length)
+        if self.reads_content:
+            inputs = (query, query if key is None else key)
+        scores = self.compute_scores(*inputs, start_index)
         if self.num_score_heads != self.num_heads:
-            scores = ops.broadcast_to(scores, (1, self.num_heads, query_length, key_length))
+            shape = (ops.shape(scores)[0], self.num_heads, query_length, key_length)
+            scores = ops.broadcast_to(scores, shape)
         return scores
 
     def _checked_lengths(self, query, key, start_index):
@@ -215,9 +241,14 @@ class PositionBias(keras.layers.Layer):
         return self(query, key, start_index=start_index)
 
     def compute_output_shape(self, query_shape: Shape, key_shape: Shape | None = None) -> Shape:
-        """Return the shape of the scores, `(1, num_heads, T, S)`."""
+        """Return the shape of the scores, `(1, num_heads, T, S)`, or with `B` for the content."""
         key_shape = query_shape if key_shape is None else key_shape
-        return (1, self.num_heads, query_shape[1], key_shape[1])
+        return (
+            query_shape[0] if self.reads_content else 1,
+            self.num_heads,
+            query_shape[1],
+            key_shape[1],
+        )
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
@@ -252,6 +283,16 @@ def has_scores_by_distance(bias: Any) -> bool:
     """
     is_position_bias = isinstance(bias, PositionBias) and type(bias).call is PositionBias.call
     return is_position_bias and bias.distance_only
+
+
+def keeps_keys(bias: Any) -> bool:
+    """Whether a bias layer needs more of the keys in a memory than their number."""
+    return getattr(bias, "key_size", 0) > 0
+
+
+def reads_content(bias: Any) -> bool:
+    """Whether the scores of a bias layer depend on the hidden states of a layer."""
+    return getattr(bias, "reads_content", False)
 
 
 def scores_of(

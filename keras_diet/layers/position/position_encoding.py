@@ -33,6 +33,7 @@ class PositionEncoding:
     - `rank`, `max_distance`, `max_wavelength`, `initial_score_stddev`: As in `DietEncoder`. They
       are left out if they are `None` there, so give them defaults. An encoder refuses those that
       no function names.
+    - `table`: The layer of the function `table`, if there is one.
     - `projection_dim`: int. Number of projected keys of Linformer. Left out without Linformer. An
       encoding with a `bias` works with Linformer if `bias` names it.
 
@@ -51,6 +52,8 @@ class PositionEncoding:
             `kernel_initializer` and `bias_initializer`, and `scale` if the encoder has an
             `attention_scale`. Defaults to `None`, which means `BiasedMultiHeadAttention`, or
             `LinformerMultiHeadAttention` with a `projection_dim`.
+        table: Returns a layer that all attention layers share, such as a `PositionTable`. It is
+            built with the shape of the inputs. Only used with `attention`.
         scale: Returns the factor of the products of queries and keys, without a `dtype` and a
             `name`. Defaults to `None`, which means `1 / sqrt(key_dim)`. Only used without
             `attention`, and without an `attention_scale` of the encoder.
@@ -59,6 +62,8 @@ class PositionEncoding:
             `"layer-wise"` the encoder makes one bias for all layers. With `"head-wise"` it passes
             `share_heads=True` to `bias`. An encoding without a `bias` has at most one value, which
             says how its attention layers share parameters.
+        self_attention_only: bool. Whether the cross-attention of a decoder has no positions,
+            because the scores of two sequences have no meaning. Defaults to `False`.
 
     Raises:
         ValueError: If `sharing_modes` is not a tuple of these names, is empty with a `bias`, or
@@ -87,6 +92,8 @@ class PositionEncoding:
     attention: Callable[..., keras.layers.Layer] | None = None
     scale: Callable[..., float] | None = None
     sharing_modes: tuple[str, ...] = ()
+    table: Callable[..., keras.layers.Layer] | None = None
+    self_attention_only: bool = False
 
     def __post_init__(self) -> None:
         """Check that the fields fit together."""

@@ -1,5 +1,7 @@
 """Converts scores by distance to scores by key position, and back, without a gather."""
 
+from typing import Any
+
 from keras import ops
 
 from keras_diet import _backend
@@ -30,10 +32,9 @@ def distances_to_keys(scores: Tensor, query_length: Integer, key_length: Integer
 
         out[..., i, j] = scores[..., i, (j - i) + (T - 1)]
 
-    The function puts one entry after each row, drops the first `T - 1` entries of all rows
-    together, and cuts the rest into rows that are one entry shorter. Each row has then moved by one
-    entry relative to the row above. These steps and their gradients compile to copies. The gradient
-    of a gather would be a scatter.
+    The function drops the first `T - 1` entries of all rows together, and cuts the rest into rows
+    that are one entry shorter. Each row has then moved by one entry relative to the row above.
+    These steps and their gradients compile to copies. The gradient of a gather would be a scatter.
 
     Args:
         scores: Tensor `(..., T, T + S - 1)`. Column `c` belongs to the distance `c - (T - 1)` of
@@ -46,6 +47,11 @@ def distances_to_keys(scores: Tensor, query_length: Integer, key_length: Integer
     """
     outer = tuple(ops.shape(scores)[:-2])
     num_distances = query_length + key_length - 1
+    if isinstance(query_length, int) and query_length > 1:
+        size = query_length * num_distances
+        rest = ops.reshape(scores, (*outer, size))[..., query_length - 1 : size - 1]
+        return ops.reshape(rest, (*outer, query_length, num_distances - 1))[..., :key_length]
+    # The rows of one query would be too short by one entry. So they get one first.
     padded = ops.pad(scores, ((0, 0),) * (len(outer) + 1) + ((0, 1),))
     flat = ops.reshape(padded, (*outer, query_length * (num_distances + 1)))
     rest = flat[..., query_length - 1 : query_length - 1 + query_length * num_distances]
@@ -103,6 +109,44 @@ def scores_of_distances(by_distance: Tensor, query_length: Integer, key_length: 
     rows = ops.reshape(by_head, (1, num_heads, 1, num_distances))
     rows = ops.broadcast_to(rows, (1, num_heads, query_length, num_distances))
     return distances_to_keys(rows, query_length, key_length)
+
+
+def scores_of_vectors(
+    query: Tensor,
+    vectors: Tensor,
+    scale: float,
+    query_length: Any,
+    key_length: Any,
+    rows: Tensor | None = None,
+) -> Tensor:
+    """Return the products `(B, H, T, S)` of queries and the vectors of their distances to keys.
+
+    Args:
+        query: Tensor `(B, T, H, key_dim)`.
+        vectors: Vectors of all `T + S - 1` distances, `(T + S - 1, key_dim)`, or for each head
+            `(T + S - 1, H, key_dim)`. With `rows`, any number of vectors.
+        scale: float. Factor of the products.
+        query_length: int or scalar tensor, `T`.
+        key_length: int or scalar tensor, `S`.
+        rows: Integer tensor `(T + S - 1,)`, the row of each distance in `vectors`; or `None`.
+    """
+    windows = None
+    if rows is not None:
+        # On PyTorch, products of few vectors and a gather take half the time of more products.
+        windows = _backend.sliding_windows(rows, key_length)
+        vectors = ops.take(vectors, rows, axis=0) if windows is None else vectors
+    if _backend.is_float16(query.dtype):
+        query = ops.cast(query, "float32")
+    query = ops.multiply(query, ops.cast(scale, query.dtype))
+    # b: batch; t: query positions; h: heads; k: head size; c: distances
+    equation = "bthk,ck->hbtc" if len(vectors.shape) == 2 else "bthk,chk->hbtc"
+    scores = ops.einsum(equation, query, ops.cast(vectors, query.dtype))
+    if windows is None:
+        scores = distances_to_keys(scores, query_length, key_length)
+    else:
+        # The window of the last query begins with the first distance.
+        scores = _backend.take_along_axis(scores, ops.flip(windows, axis=0), -1)
+    return ops.swapaxes(scores, 0, 1)
 
 
 def _is_cut_into_blocks(query_length, key_length):

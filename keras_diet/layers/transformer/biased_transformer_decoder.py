@@ -22,6 +22,7 @@ from keras_diet.layers.attention.score_terms import (
     check_symbolic_bias,
 )
 from keras_diet.layers.configuration import takes_arguments_of
+from keras_diet.layers.position.position_bias import keeps_keys
 from keras_diet.layers.transformer.transformer_block import TransformerBlock
 from keras_diet.types import Integer, Shape, Tensor
 
@@ -71,6 +72,7 @@ class BiasedTransformerDecoder(TransformerBlock):
         attention_dropout: float or `None`. Dropout rate of the attention probabilities. With `0`
             fused kernels compute attention in training too, which have no dropout. Defaults to
             `None`, which means `dropout`.
+        head_dim: int or `None`. Size of a head. Defaults to `None`: `hidden_dim / num_heads`.
         recompute_attention: bool. Whether training keeps nothing of the attention layers, and
             computes them again for the gradient. Defaults to `False`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
@@ -147,7 +149,9 @@ class BiasedTransformerDecoder(TransformerBlock):
         self.build_feed_forward(inputs_shape)
         self.finish_build()
 
-    def start_memory(self, batch_size: Any, length: int, encoder_outputs: Tensor) -> BlockMemory:
+    def start_memory(
+        self, batch_size: Any, length: int, encoder_outputs: Tensor, attention_bias: Any = None
+    ) -> BlockMemory:
         """Return the memory before the first step: no target, keys and values of the source.
 
         Args:
@@ -155,9 +159,11 @@ class BiasedTransformerDecoder(TransformerBlock):
                 targets for each source, the first two targets belong to the first source.
             length: int. Number of positions of the target.
             encoder_outputs: Source of shape `(batch_size or fewer, S, source_dim)`.
+            attention_bias: As in the steps. Only needed for a layer with `project_keys`.
         """
         source_memory = swap_heads(self.cross_attention.project_keys(encoder_outputs))
-        return empty_memory(self.self_attention, batch_size, length), source_memory
+        target = empty_memory(self.self_attention, batch_size, length, attention_bias)
+        return target, source_memory
 
     def call(
         self,
@@ -204,6 +210,8 @@ class BiasedTransformerDecoder(TransformerBlock):
                 score_terms = score_terms.with_default_padding(mask)
             else:
                 new_keys = self.self_attention.project_keys(x)
+                if keeps_keys(score_terms.bias):
+                    new_keys = (*new_keys, score_terms.bias.project_keys(x))
                 target = write_keys(memory[0], new_keys, score_terms.start_index)
                 value, keys, cross_keys = None, swap_heads(target), swap_heads(memory[1])
                 new_memory = (target, memory[1])
@@ -300,5 +308,5 @@ def check_decoder_call(
 def _lengths_of_keys(inputs, encoder_outputs, memory):
     """Return the number of keys of self-attention and of cross-attention."""
     if memory is not None:
-        return [keys.shape[2] for keys, _ in memory]
+        return [keys.shape[2] for keys, *_ in memory]
     return [inputs.shape[1], encoder_outputs.shape[1]]

@@ -58,6 +58,7 @@ class BiasedTransformerEncoder(TransformerBlock):
         attention_dropout: float or `None`. Dropout rate of the attention probabilities. With `0`
             fused kernels compute attention in training too, which have no dropout. Defaults to
             `None`, which means `dropout`.
+        head_dim: int or `None`. Size of a head. Defaults to `None`: `hidden_dim / num_heads`.
         recompute_attention: bool. Whether training keeps nothing of the attention layers, and
             computes them again for the gradient. Defaults to `False`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.

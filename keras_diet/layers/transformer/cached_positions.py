@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_diet import _backend
-from keras_diet.layers.position.position_bias import PositionBias
+from keras_diet.layers.position.position_bias import PositionBias, reads_content
 from keras_diet.types import Config, Integer, Shape, Tensor
 
 
@@ -69,6 +69,11 @@ class CachedPositionBias(PositionBias):
         """Return a layer for the scores of `bias`, without the scores."""
         if isinstance(bias, cls):
             return bias
+        if reads_content(bias):
+            raise ValueError(
+                "Scores that depend on the content cannot be computed before inference. Received: "
+                f"{bias}, which has `reads_content = True`. Use the model as it is."
+            )
         cached = cls(
             bias.num_heads,
             bias.max_length,

@@ -31,6 +31,7 @@ class DecoderMemory(NamedTuple):
     Attributes:
         target: For each block, keys and values of self-attention,
             `(num_targets, num_heads, length, size)`. Positions that are not decoded yet hold zeros.
+            A third tensor is for a bias that reads the content of keys.
         source: For each block, keys and values of cross-attention,
             `(num_sources, num_heads, S, size)`.
         source_padding_mask: Boolean tensor `(num_sources, S)`, `False` for padding of the source.
@@ -90,7 +91,8 @@ class DietDecoder(DietStack):
         sharing: As in `DietEncoder`. Defaults to `None`.
         cross_attention_positions: bool. Whether cross-attention has position parameters too.
             `False` is the way of Tensor2Tensor's relative attention. It makes no difference to
-            encodings at the input only. Defaults to `True`.
+            encodings at the input only, and to those that compare tokens of one sequence, such as
+            `"deberta"`. Defaults to `True`.
         max_sequence_length: int. Number of positions of the target. Also of the source, if
             cross-attention has a position bias. Defaults to `512`.
         dropout: float. Dropout rate of attention probabilities and of the outputs of sublayers.
@@ -114,6 +116,7 @@ class DietDecoder(DietStack):
         normalization: As in `DietEncoder`. Defaults to `"layer_norm"`.
         normalize_inputs: As in `DietEncoder`. Defaults to `True`.
         attention_dropout: As in `DietEncoder`. Defaults to `None`.
+        head_dim: As in `DietEncoder`. Defaults to `None`.
         attention_windows: As in `DietEncoder`, for self-attention. Defaults to `None`.
         attention_scale: As in `DietEncoder`. Defaults to `None`.
         max_wavelength: As in `DietEncoder`. Defaults to `None`.
@@ -185,15 +188,17 @@ class DietDecoder(DietStack):
             num_layers, num_heads, intermediate_dim, position_encoding, rank, sharing, **kwargs
         )
         self.cross_attention_positions = cross_attention_positions
+        has_none = self.encoding.self_attention_only or not cross_attention_positions
         # An empty `PositionEncoding` adds no positions.
-        self.cross_encoding = self.encoding if cross_attention_positions else PositionEncoding()
+        self.cross_encoding = PositionEncoding() if has_none else self.encoding
 
     def build(self, inputs_shape: Shape, encoder_outputs_shape: Shape | None = None) -> None:
         """Create and build the sublayers. The default is a source of the width of the inputs."""
         source_shape = inputs_shape if encoder_outputs_shape is None else encoder_outputs_shape
         hidden_dim = inputs_shape[-1]
-        of_self = (self.encoding, self.arguments_of_encoding(hidden_dim, is_causal=True))
-        of_cross = (self.cross_encoding, self.arguments_of_encoding(hidden_dim))
+        encoding, cross = self.encoding, self.cross_encoding
+        of_self = (encoding, self.arguments_of_encoding(encoding, hidden_dim, is_causal=True))
+        of_cross = (cross, self.arguments_of_encoding(cross, hidden_dim))
         self.build_input_encoding(inputs_shape)
         self.position_biases = self.make_position_biases(*of_self)
         self.cross_position_biases = self.make_position_biases(*of_cross, prefix="cross_")
@@ -248,9 +253,10 @@ class DietDecoder(DietStack):
         check_masks(scores_shape, encoder_padding_mask=mask)
         mask = get_keras_mask(encoder_outputs) if mask is None else mask
         mask = ops.ones((num_sources, source_length), "bool") if mask is None else as_bool(mask)
+        biases = self.position_biases or [None]
         pairs = [
-            block.start_memory(batch_size, length, encoder_outputs)
-            for block in self.transformer_layers
+            block.start_memory(batch_size, length, encoder_outputs, biases[i % len(biases)])
+            for i, block in enumerate(self.transformer_layers)
         ]
         return DecoderMemory(
             target=tuple(target for target, _ in pairs),
@@ -300,7 +306,7 @@ class DietDecoder(DietStack):
                 cross_terms = cross_terms.with_default_padding(encoder_mask)
             else:
                 memories = list(zip(memory.target, memory.source, strict=True))
-                key, cross_key = (ops.swapaxes(keys, 1, 2) for keys, _ in memories[0])
+                key, cross_key = (ops.swapaxes(keys, 1, 2) for keys, *_ in memories[0])
                 padding = memory.padding_of_targets(ops.shape(inputs)[0])
                 cross_terms = cross_terms.replace(padding_mask=padding)
             biases, cross_biases = self.position_biases, self.cross_position_biases

@@ -7,6 +7,7 @@ import keras
 from keras import ops
 
 from keras_diet import validation
+from keras_diet._arrays import sizes_fit
 from keras_diet._compat import keras_masks_removed
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.score_terms import (
@@ -16,6 +17,7 @@ from keras_diet.layers.attention.score_terms import (
     positions_in_documents,
 )
 from keras_diet.layers.configuration import takes_arguments_of
+from keras_diet.layers.position.pair_bias import PairBias
 from keras_diet.layers.position.segment_bias import SegmentBias
 from keras_diet.layers.transformer.biased_transformer_encoder import BiasedTransformerEncoder
 from keras_diet.layers.transformer.diet_stack import DietStack
@@ -50,6 +52,9 @@ class DietEncoder(DietStack):
     | `"fire"` | a small network of the distance (Li et al.) | none, layer-wise, head-wise |
     | `"rotary"` | angles that turn queries and keys (Su et al.) | |
     | `"transformer_xl"` | projected sinusoids of the distance (Dai et al., XLNet) | none |
+    | `"query_relative"` | curves of the distance, mixed by queries | none, head-wise, layer-wise |
+    | `"forgetting"` | gates of the tokens in between (Lin et al.) | none, head-wise, layer-wise |
+    | `"deberta"`, `"deberta_v1"` | distances with queries and with keys (He et al.) | layer-wise |
     | `"none"` | no positions | |
 
     Args:
@@ -63,7 +68,8 @@ class DietEncoder(DietStack):
             `rows(query, key, start_index)`, for the scores of a block of queries. Without these
             methods the scores of a long sequence are computed at once. Defaults to `"diet_abs"`.
         rank: int or `None`. Rank `d_p` of `P_Q P_K^T`, with `"diet_abs"` and `"diet_abs_input"`.
-            Defaults to `None`, which means the head size.
+            Defaults to `None`, which means the head size. Also the number of curves with
+            `"query_relative"`, by default 16.
         sharing: `"none"` (each layer and head has its own parameters), `"head-wise"` (the heads of
             a layer share them), `"layer-wise"` (all layers share them, but not the heads), or
             `None` (the default in the table). With `"none"` a bias layer is copied for each layer.
@@ -100,7 +106,9 @@ class DietEncoder(DietStack):
         activation_dropout: float. Dropout rate of the hidden units of the feed-forward networks,
             after the activation. Defaults to `0.0`.
         max_distance: int or `None`. With `"shaw"`, `"t5"` and `"tupe_rel"`, tokens at this distance
-            and further away share parameters. Defaults to `None`: 1024 for Shaw, 128 for T5's bins.
+            and further away share parameters, and with `"query_relative"` they have no score.
+            `"deberta"` and `"deberta_v1"` share rows from there. Defaults to `None`: 1024 for Shaw
+            and the curves, 512 for DeBERTa, 128 for T5's bins.
         recompute: What training computes again for the gradient, to save memory: `"none"`, the
             `"attention"` layers, or each `"block"`. Gradients are equal. Defaults to `"none"`.
         gated: bool. Whether the feed-forward networks are `W_2 (activation(W_1 x) * (W_g x))`.
@@ -114,6 +122,10 @@ class DietEncoder(DietStack):
         attention_dropout: float or `None`. Dropout rate of the attention probabilities. With `0`
             fused kernels compute attention in training too, which have no dropout. Defaults to
             `None`, which means `dropout`.
+        head_dim: int or `None`. Size `d_h` of a head, which need not divide `hidden_dim`. Defaults
+            to `None`: `hidden_dim / num_heads`.
+        share_layers: bool. Whether all layers have the same weights, as in ALBERT. Position and
+            segment biases are not shared. Defaults to `False`.
         attention_windows: int, tuple or `None`. A token attends to tokens at smaller distances than
             its window. A tuple has a window or `None` for each layer, and repeats along the layers:
             ModernBERT has `(None, 65, 65)`. A window is a mask and saves neither memory nor time,
@@ -128,6 +140,9 @@ class DietEncoder(DietStack):
             with 1, if the training has sequences of the full length and, with `"diet_abs"`, if
             `rank` is at least `max_sequence_length`. Defaults to `None`, which means the
             initializer of the bias layer.
+        pair_dim: int or `None`. Number of features of each pair of tokens, from which each layer
+            computes scores with a `PairBias`. Needs `pairs` in calls. Not with `projection_dim`.
+            Defaults to `None`, which means no such scores.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Call arguments:
@@ -145,8 +160,10 @@ class DietEncoder(DietStack):
         attention_hook: `AttentionHook` or `None`. Runs in every layer after the layer's own hook.
         document_ids: Integer tensor of shape `(B, T)`, for several documents in a sequence, one
             after another. A token attends only to the tokens with its id, and positions begin again
-            in each document. So the outputs are those of separate sequences. Padding has the id 0.
+            in each document. So outputs equal those of separate sequences. Padding has the id 0.
             Not with `projection_dim`. Defaults to `None`.
+        pairs: Tensor of shape `(B, T, T, pair_dim)`, features of query `i` and key `j`, if the
+            encoder has a `pair_dim`. Masks hold for them. Defaults to `None`.
 
     Returns:
         Tensor of shape `(B, T, hidden_dim)`. With `return_attention_scores`, a tuple of the tensor
@@ -185,14 +202,28 @@ class DietEncoder(DietStack):
         num_segments: int = 2,
         *,
         projection_dim: int | None = None,
+        share_layers: bool = False,
+        pair_dim: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(
             num_layers, num_heads, intermediate_dim, position_encoding, rank, sharing, **kwargs
         )
         self.projection_dim = validation.optional_positive_int("projection_dim", projection_dim)
+        self.share_layers = validation.boolean("share_layers", share_layers)
+        if share_layers and isinstance(self.max_wavelength, list):
+            raise ValueError(
+                "`max_wavelength` must be one number for layers with the same weights. Received: "
+                f"max_wavelength={self.max_wavelength}, share_layers=True"
+            )
         # Not every position encoding works with projected keys.
         find_position_encoding(position_encoding, projection_dim=projection_dim)
+        self.pair_dim = validation.optional_positive_int("pair_dim", pair_dim)
+        if pair_dim is not None and projection_dim is not None:
+            raise ValueError(
+                "`pair_dim` needs `projection_dim=None`: a projected key mixes all tokens. "
+                f"Received: pair_dim={pair_dim}, projection_dim={projection_dim}."
+            )
         self.segment_encoding = validation.choice(
             "segment_encoding", segment_encoding, ("per-head", "input", "none")
         )
@@ -212,7 +243,7 @@ class DietEncoder(DietStack):
 
     def build(self, inputs_shape: Shape) -> None:
         """Create and build the sublayers."""
-        arguments = self.arguments_of_encoding(inputs_shape[-1])
+        arguments = self.arguments_of_encoding(self.encoding, inputs_shape[-1])
         num_segments = self.num_segments if self.segment_encoding == "input" else None
         self.build_input_encoding(inputs_shape, num_segments)
         self.position_biases = self.make_position_biases(self.encoding, arguments)
@@ -223,20 +254,26 @@ class DietEncoder(DietStack):
                 SegmentBias(*sizes, dtype=self.dtype_policy, name=f"segment_bias_{i}")
                 for i in range(self.num_layers)
             ]
-        self.transformer_layers = [
+        blocks = [
             BiasedTransformerEncoder(
                 **self.arguments_of_block(i),
                 self_attention=self.make_attention(
                     self.encoding, arguments, self.position_biases, "self_attention", i
                 ),
             )
-            for i in range(self.num_layers)
+            for i in range(1 if self.share_layers else self.num_layers)
         ]
+        self.transformer_layers = blocks * self.num_layers if self.share_layers else blocks
         for layer in (*self.position_biases, *self.transformer_layers):
             if not layer.built:
                 layer.build(inputs_shape)
         for layer in self.segment_biases:
             layer.build()
+        self.pair_biases = []
+        for i in range(0 if self.pair_dim is None else self.num_layers):
+            pair_bias = PairBias(self.num_heads, dtype=self.dtype_policy, name=f"pair_bias_{i}")
+            pair_bias.build((None, None, None, self.pair_dim))
+            self.pair_biases.append(pair_bias)
         self.build_output_layer_norm(inputs_shape)
         self.finish_build()
 
@@ -251,8 +288,9 @@ class DietEncoder(DietStack):
         return_attention_scores: bool = False,
         attention_hook: AttentionHook | None = None,
         document_ids: Tensor | None = None,
+        pairs: Tensor | None = None,
     ) -> Any:
-        self._check_call(inputs, segment_ids, padding_mask, attention_mask, document_ids)
+        self._check_call(inputs, segment_ids, padding_mask, attention_mask, document_ids, pairs)
         options: dict[str, Any] = {
             "training": training,
             "return_attention_scores": return_attention_scores,
@@ -279,9 +317,10 @@ class DietEncoder(DietStack):
             segments = [
                 functools.partial(bias.features, segment_ids) for bias in self.segment_biases
             ]
+            pair_scores = [functools.partial(bias, pairs) for bias in self.pair_biases]
             # Only the length of this key is read.
             key = None if self.projection_dim is None else ops.zeros((1, self.projection_dim))
-            of_all = ("self_attention", self.position_biases, segments, key, positions)
+            of_all = ("self_attention", self.position_biases, segments, pair_scores, key, positions)
             of_layers = self.terms_of_layers(x, terms, *of_all, **options)
             recompute = self.recompute == "block"
             for block, terms in zip(self.transformer_layers, of_layers, strict=True):
@@ -293,7 +332,7 @@ class DietEncoder(DietStack):
             x = self.output_layer_norm(x)
         return (x, scores) if return_attention_scores else x
 
-    def _check_call(self, inputs, segment_ids, padding_mask, attention_mask, document_ids):
+    def _check_call(self, inputs, segment_ids, padding_mask, attention_mask, document_ids, pairs):
         """Raise a `ValueError` for arguments that would be ignored or give wrong outputs."""
         batch_size, length = inputs.shape[:2]
         reads_segments = {"per-head": True, "input": self.encode_inputs, "none": False}
@@ -304,6 +343,15 @@ class DietEncoder(DietStack):
             )
         if segment_ids is not None:
             validation.shape_of_ids("segment_ids", segment_ids, (batch_size, length))
+        sizes = (batch_size, length, length, self.pair_dim)
+        is_missing = (pairs is None) != (self.pair_dim is None)
+        if is_missing or (pairs is not None and not sizes_fit(pairs.shape, sizes)):
+            received = None if pairs is None else tuple(pairs.shape)
+            raise ValueError(
+                "`pairs` must have the shape (batch_size, length, length, pair_dim) if the encoder "
+                f"has a `pair_dim`, and must be left out otherwise. Received: shape={received} "
+                f"for inputs of shape {tuple(inputs.shape)} with pair_dim={self.pair_dim}."
+            )
         if document_ids is not None:
             validation.shape_of_ids("document_ids", document_ids, (batch_size, length))
             validation.document_ids("`document_ids`", document_ids)

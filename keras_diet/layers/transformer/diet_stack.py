@@ -19,6 +19,7 @@ from keras_diet.layers.attention.prepared_terms import (
 from keras_diet.layers.attention.score_terms import FeaturePair, ScoreTerms
 from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.layers.position.input_encoding import make_input_encoding
+from keras_diet.layers.position.position_bias import reads_content
 from keras_diet.layers.position.position_encoding import (
     OPTIONAL_ARGUMENTS,
     PositionEncoding,
@@ -100,15 +101,23 @@ class DietStack(TransformerLayer):
 
     # === Layers ===
 
-    def arguments_of_encoding(self, hidden_dim: Any, is_causal: bool = False) -> Config:
+    def arguments_of_encoding(
+        self, encoding: PositionEncoding, hidden_dim: Any, is_causal: bool = False
+    ) -> Config:
         """Return the arguments that the functions of a `PositionEncoding` may name."""
-        return {
+        arguments = {
             "num_heads": self.num_heads,
-            "key_dim": validation.divisible_heads(hidden_dim, self.num_heads),
+            "key_dim": self.size_of_heads(hidden_dim),
             "max_length": self.max_sequence_length,
             "is_causal": is_causal,
             **{name: getattr(self, name) for name in OPTIONAL_ARGUMENTS},
         }
+        if encoding.table is None:
+            return arguments
+        others = {"dtype": self.dtype_policy, "name": "position_table"}
+        table = call_named(encoding.table, arguments, **others)
+        table.build((None, hidden_dim))
+        return {**arguments, "table": table}
 
     def build_input_encoding(self, inputs_shape: Shape, num_segments: int | None = None) -> None:
         """Create and build the layer that adds positions and segments to the inputs, if any."""
@@ -205,6 +214,7 @@ class DietStack(TransformerLayer):
         attention_name: str,
         position_biases: list[keras.layers.Layer],
         segment_features: Sequence[Callable[..., FeaturePair]] | None = None,
+        pair_scores: Sequence[Callable[[], Tensor]] | None = None,
         key: Tensor | None = None,
         positions: Tensor | None = None,
         attention_hook: AttentionHook | None = None,
@@ -214,7 +224,8 @@ class DietStack(TransformerLayer):
 
         Layers with the same window have the same plan and mask. Terms are made one by one, so that
         only the terms of one layer are in memory at inference. A bias that all layers share is
-        computed once, and once for each window it gets the masks that a kernel takes with it.
+        computed once, and once for each window it gets the masks that a kernel takes with it. A
+        bias that reads the content stays a layer, which attention asks with its states.
 
         Args:
             inputs: Hidden states `(B, T, hidden_dim)`.
@@ -223,6 +234,7 @@ class DietStack(TransformerLayer):
             position_biases: No bias layer, one for all layers, or one for each.
             segment_features: `None`, or for each layer a function that returns the features of its
                 segment bias.
+            pair_scores: `None`, or for each layer a function that returns its scores of pairs.
             key: Tensor `(B, S, ...)` with the number of keys, or `None` for the inputs.
             positions: Positions `(B, T)` of tokens in their documents, or `None`.
             attention_hook: A hook for all layers, or `None`.
@@ -234,11 +246,12 @@ class DietStack(TransformerLayer):
             "attention_hook": attention_hook,
         }
         up_to_softmax = not any(_reads_scores(each, attention_hook) for each in attentions)
-        is_shared = len(position_biases) == 1
+        is_shared = len(position_biases) == 1 and not pair_scores
         windows = self.attention_windows if attention_name == "self_attention" else None
         of_windows: dict[int | None, PreparedTerms] = {}
         for i, attention in enumerate(attentions):
-            bias = position_biases[0 if is_shared else i] if position_biases else None
+            bias = position_biases[i % len(position_biases)] if position_biases else None
+            pairs = pair_scores[i]() if pair_scores else None
             segments: tuple[FeaturePair, ...] = ()
             if segment_features:
                 segments = (segment_features[i](up_to_softmax=up_to_softmax),)
@@ -250,15 +263,17 @@ class DietStack(TransformerLayer):
                 # A custom attention layer gets all terms in one bias.
                 plan = AttentionPlan("scores")
                 if takes_score_terms(attention):
-                    all_terms = of_window.replace(bias=bias, features=segments)
+                    all_terms = of_window.replace(bias=bias, features=segments, pair_scores=pairs)
                     plan = attention.plan(all_terms, inputs.shape, **arguments)
                 of_windows[window] = prepare_masks(of_window, plan, inputs, key, positions)
             # A window changes the plan only without a bias.
             if i == 0 or not is_shared:
-                of_bias = lower_bias(of_windows[window].replace(bias=bias), inputs, key)
+                of_bias = of_windows[window].replace(bias=bias, pair_scores=pairs)
+                if not reads_content(bias):
+                    of_bias = lower_bias(of_bias, inputs, key)
                 folded: dict[int | None, PreparedTerms] = {}
             if window not in folded:
-                names = ("bias", "features", "by_distance")
+                names = ("bias", "features", "by_distance", "pair_scores")
                 with_bias = {name: getattr(of_bias, name) for name in names}
                 folded[window] = fold_masks(of_windows[window].replace(**with_bias), inputs, key)
             yield folded[window].replace(features=(*segments, *of_bias.features))

@@ -6,6 +6,7 @@ from typing import Any
 import keras
 
 from keras_diet import validation
+from keras_diet.layers.attention.disentangled_multi_head_attention import DEBERTA, DEBERTA_V1
 from keras_diet.layers.attention.relative_multi_head_attention import SHAW
 from keras_diet.layers.attention.rotary_multi_head_attention import ROTARY
 from keras_diet.layers.attention.transformer_xl_multi_head_attention import TRANSFORMER_XL
@@ -13,12 +14,14 @@ from keras_diet.layers.position.absolute_position_bias import DIET_ABS
 from keras_diet.layers.position.alibi_position_bias import ALIBI
 from keras_diet.layers.position.bucketed_relative_position_bias import T5
 from keras_diet.layers.position.fire_position_bias import FIRE
+from keras_diet.layers.position.forgetting_position_bias import FORGETTING
 from keras_diet.layers.position.input_encoding import INPUT, SINUSOIDAL
 from keras_diet.layers.position.kerple_position_bias import KERPLE
 from keras_diet.layers.position.position_encoding import (
     PositionEncoding,
     encoding_of_layer,
 )
+from keras_diet.layers.position.query_relative_position_bias import QUERY_RELATIVE
 from keras_diet.layers.position.relative_position_bias import DIET_REL
 from keras_diet.layers.position.sandwich_position_bias import SANDWICH
 from keras_diet.layers.position.untied_position_bias import TUPE_ABS, TUPE_REL
@@ -40,6 +43,10 @@ POSITION_ENCODINGS: dict[str, PositionEncoding] = {
     "fire": FIRE,
     "rotary": ROTARY,
     "transformer_xl": TRANSFORMER_XL,
+    "deberta": DEBERTA,
+    "deberta_v1": DEBERTA_V1,
+    "query_relative": QUERY_RELATIVE,
+    "forgetting": FORGETTING,
     "none": PositionEncoding(),
 }
 _BUILT_IN = frozenset(POSITION_ENCODINGS)

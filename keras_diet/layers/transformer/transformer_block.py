@@ -10,7 +10,12 @@ import keras
 from keras_diet import _backend, validation
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.attention.plan import AttentionPlan
-from keras_diet.layers.attention.prepared_terms import PreparedTerms, prepare, with_one_mask
+from keras_diet.layers.attention.prepared_terms import (
+    PreparedTerms,
+    lower_bias,
+    prepare,
+    with_one_mask,
+)
 from keras_diet.layers.attention.score_terms import ScoreTerms
 from keras_diet.layers.configuration import (
     constructor_arguments,
@@ -50,6 +55,7 @@ class TransformerLayer(keras.layers.Layer):
         normalize_inputs: bool. Whether pre-norm normalizes the inputs of the first self-attention.
         attention_dropout: float or `None`. Dropout rate of attention probabilities, if it is not
             `dropout`.
+        head_dim: int or `None`. Size of a head. `None` means `hidden_dim / num_heads`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
     """
 
@@ -72,6 +78,7 @@ class TransformerLayer(keras.layers.Layer):
         normalization: str = "layer_norm",
         normalize_inputs: bool = True,
         attention_dropout: float | None = None,
+        head_dim: int | None = None,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
@@ -95,6 +102,7 @@ class TransformerLayer(keras.layers.Layer):
         self.attention_dropout = attention_dropout
         if attention_dropout is not None:
             validation.rate("attention_dropout", attention_dropout)
+        self.head_dim = validation.optional_positive_int("head_dim", head_dim)
         if not (normalize_inputs or normalize_first):
             raise ValueError(
                 "`normalize_inputs=False` needs `normalize_first=True`. Post-norm does not "
@@ -107,6 +115,10 @@ class TransformerLayer(keras.layers.Layer):
         """Freeze the layers that a configuration names. All layers inside are built."""
         self.built = True
         freeze_layers(self, self.frozen_layers)
+
+    def size_of_heads(self, hidden_dim: int) -> int:
+        """Return the size of a head for hidden states of a size."""
+        return self.head_dim or validation.divisible_heads(hidden_dim, self.num_heads)
 
     def arguments_of_block(self) -> Config:
         """Return these arguments for a layer inside. Each call makes new initializers."""
@@ -183,6 +195,7 @@ def _arguments_of_terms(terms, query, value):
     key = None if value is query else value
     if not isinstance(terms, PreparedTerms):
         terms = prepare(terms, AttentionPlan("scores"), query, key)
+    terms = lower_bias(terms, query, key)
     if not terms.starts_at_zero:
         terms = with_one_mask(terms, query, key)
     bias = terms.bias
@@ -239,7 +252,7 @@ class TransformerBlock(TransformerLayer):
         """Create and build an attention sublayer, with its normalization and dropout."""
         hidden_dim: Any = inputs_shape[-1]
         if name in self._made_attentions:
-            key_dim = validation.divisible_heads(hidden_dim, self.num_heads)
+            key_dim = self.size_of_heads(hidden_dim)
             arguments = {"dropout": self.dropout_of_probabilities, "name": name}
             arguments |= self.arguments_of_dense()
             setattr(self, name, BiasedMultiHeadAttention(self.num_heads, key_dim, **arguments))

@@ -63,7 +63,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
     Args:
         vocabulary_size: int. Size of the token vocabulary.
         num_layers: int. Number of Transformer layers.
-        num_heads: int. Number of attention heads. Must divide `hidden_dim`.
+        num_heads: int. Number of attention heads. Must divide `hidden_dim` without `head_dim`.
         hidden_dim: int. Size of the hidden states and of the pooler.
         intermediate_dim: int. Width of the feed-forward networks.
         dropout: float. Dropout rate. Defaults to `0.1`.
@@ -71,9 +71,10 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         num_segments: int. Number of segments. Defaults to `2`.
         position_encoding: `"diet_abs"`, `"diet_rel"`, `"t5"`, `"tupe_abs"`, `"tupe_rel"`, `"shaw"`,
             `"input"`, `"diet_abs_input"`, `"t5_input"`, `"sinusoidal"`, `"alibi"`, `"kerple"`,
-            `"sandwich"`, `"fire"`, `"rotary"`, `"transformer_xl"`, `"none"`, a name that you
-            registered (`keras_diet.layers.register_position_encoding`), or a custom bias layer.
-            Defaults to `"diet_abs"`.
+            `"sandwich"`, `"fire"`, `"rotary"`, `"transformer_xl"`, `"query_relative"`,
+            `"forgetting"`, `"deberta"`, `"deberta_v1"`, `"none"`, a name that you registered
+            (`keras_diet.layers.register_position_encoding`), or a custom bias layer. Defaults to
+            `"diet_abs"`.
         rank: int or `None`. Rank `d_p` of the positional scores of `"diet_abs"` and
             `"diet_abs_input"`. Defaults to `None`, which means the head size. The best model of the
             paper uses 128.
@@ -112,6 +113,9 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
             as padding, also in a text. Defaults to `None`: the position of a token is its place in
             the sequence.
         pooler_activation: Activation of the pooler, by name. Defaults to `"tanh"`.
+        dropped_token: int or `None`. If given, the embeddings of this token are zero, and the other
+            embeddings of a text are larger the more such tokens it has, as for the masks of ESM:
+            with a fraction `f` of such tokens, the factor is `0.88 / (1 - f)`. Defaults to `None`.
         max_distance: As in `keras_diet.layers.DietEncoder`, like all arguments that follow.
             Defaults to `None`.
         attention_windows: int, tuple or `None`. Defaults to `None`.
@@ -128,6 +132,8 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         normalization: str. Also of the embeddings. Defaults to `"layer_norm"`.
         normalize_inputs: bool. Defaults to `True`.
         attention_dropout: float or `None`. Defaults to `None`, which means `dropout`.
+        head_dim: int or `None`. Defaults to `None`: `hidden_dim / num_heads`.
+        share_layers: bool. Defaults to `False`.
         **kwargs: Keyword arguments of `keras.layers.Layer`, for the encoder.
 
     Call arguments:
@@ -202,6 +208,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         normalize_embeddings: bool = True,
         first_position: int | None = None,
         pooler_activation: str = "tanh",
+        dropped_token: int | None = None,
         **kwargs: Any,
     ) -> None:
         # === Config ===
@@ -229,6 +236,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         self.normalize_embeddings = normalize_embeddings
         self.first_position = validation.optional_positive_int("first_position", first_position)
         self.pooler_activation = pooler_activation
+        self.dropped_token = dropped_token
         self._encoder_arguments = kwargs
         self.cls_token_index = 0
 
@@ -254,7 +262,8 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         self.position_encoding = position_encoding
 
     def _make_input_layers(self, position_encoding: str | keras.layers.Layer, dtype: DType) -> None:
-        validation.divisible_heads(self.hidden_dim, self.num_heads)
+        if self._encoder_arguments.get("head_dim") is None:
+            validation.divisible_heads(self.hidden_dim, self.num_heads)
         embedding_dim = self.embedding_dim or self.hidden_dim
         self.token_embedding = keras.layers.ReversibleEmbedding(
             input_dim=self.vocabulary_size,
@@ -366,7 +375,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
             segment_ids: Integers of shape `(B, T)` in `[0, num_segments)`. Only used with
                 `segment_encoding="input"`. Defaults to `None`, which means segment 0.
             padding_mask: Integers of shape `(B, T)`, 0 for padding. Only used with
-                `first_position`. Defaults to `None`, which means no padding.
+                `first_position` and `dropped_token`. Defaults to `None`, which means no padding.
             document_ids: Integers of shape `(B, T)`. Positions at the input begin again in each
                 document. Defaults to `None`, which means one document.
 
@@ -374,6 +383,8 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
             A tensor of shape `(B, T, hidden_dim)`.
         """
         x = self.token_embedding(token_ids)
+        if self.dropped_token is not None:
+            x = x * self._scale_of_kept(token_ids, padding_mask, document_ids)
         if self.input_encoding is not None:
             at_input = self.segment_encoding == "input"
             x = self.input_encoding(
@@ -385,6 +396,25 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
             x = self.embeddings_layer_norm(x)
         x = self.embeddings_dropout(x)
         return x if self.embeddings_projection is None else self.embeddings_projection(x)
+
+    def _scale_of_kept(self, token_ids, padding_mask, document_ids):
+        """Return the factor of each embedding, 0 for dropped tokens."""
+        dtype = self.token_embedding.compute_dtype
+        is_dropped = ops.cast(ops.equal(token_ids, self.dropped_token), "float32")
+        is_token = ops.ones_like(is_dropped)
+        if padding_mask is not None:
+            is_token = ops.cast(padding_mask, "float32")
+        counts = ops.stack([is_dropped, is_token], axis=-1)
+        if document_ids is None:
+            counts = ops.sum(counts, axis=1, keepdims=True)
+        else:
+            is_same = ops.equal(ops.expand_dims(document_ids, 2), ops.expand_dims(document_ids, 1))
+            counts = ops.matmul(ops.cast(is_same, "float32"), counts)
+        # A text of nothing but padding or dropped tokens has no embedding to scale.
+        kept = ops.maximum(counts[..., 1] - counts[..., 0], 1.0)
+        # The training of ESM drops 0.8 of the 0.15 tokens that it chooses.
+        scale = (1 - 0.15 * 0.8) * ops.maximum(counts[..., 1], 1.0) / kept
+        return ops.cast(ops.expand_dims((1 - is_dropped) * scale, -1), dtype)
 
     def _positions(self, token_ids, padding_mask, document_ids):
         """Return the positions of tokens, or `None` if they count from 0 in each sequence."""

@@ -4,7 +4,6 @@ import inspect
 import os
 import warnings
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any, ClassVar, Self
 
 import keras
@@ -25,7 +24,7 @@ from keras_diet.models.diet_bert.hugging_face.heads import (
     read_pooling,
     read_sentence_settings,
 )
-from keras_diet.models.diet_bert.hugging_face.tokenizer_files import FILE
+from keras_diet.models.diet_bert.hugging_face.tokenizer_files import has_tokenizer
 from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
 from keras_diet.models.diet_bert.hugging_face_tokenizer import HuggingFaceTokenizer
 from keras_diet.models.hub.classifier_task import ClassifierTask
@@ -122,7 +121,7 @@ class DietBertTask(DocumentInputs, HubTask):
     ) -> Self:
         """Build the task from the weights of a trained encoder, with any of DIET's encodings.
 
-        The backbone is that of `DietBertBackbone.from_bert`. A checkpoint of Hugging Face may have
+        It has the backbone of `DietBertBackbone.from_bert`. A checkpoint of Hugging Face may have
         more that the task takes:
 
         - the head, e.g. of a `BertForSequenceClassification`, unless you pass `num_classes`;
@@ -176,7 +175,7 @@ class DietBertTask(DocumentInputs, HubTask):
     ) -> Self:
         """Build the task with the weights and the outputs of a trained model of Hugging Face.
 
-        The backbone is that of `DietBertBackbone.from_hugging_face`. Heads, names of classes and
+        It has the backbone of `DietBertBackbone.from_hugging_face`. Heads, names of classes and
         poolings are read as in `from_bert`.
 
         Args:
@@ -261,7 +260,7 @@ class DietBertTask(DocumentInputs, HubTask):
         Its batches have the lengths 8, 12, 16, 24, 32, 48, ... Padding is at most a third then, and
         the number of programs that are compiled or recorded stays small.
         """
-        if not (is_hugging_face_folder(source) and (Path(source) / FILE).is_file()):
+        if not (is_hugging_face_folder(source) and has_tokenizer(source)):
             return None
         tokenizer = HuggingFaceTokenizer.from_hugging_face(source)
         length, lowercase = read_sentence_settings(source, longest)

@@ -10,7 +10,11 @@ from keras import ops
 from keras_hub.models import TextEmbedder, TextEmbedderPreprocessor
 
 from keras_diet import validation
-from keras_diet.data.columns import is_columns, number_of_rows
+from keras_diet.data.columns import (
+    holds_text,
+    is_columns,
+    number_of_rows,
+)
 from keras_diet.layers.transformer.recomputed_call import call_in_chunks
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
@@ -19,7 +23,7 @@ from keras_diet.models.hub.document_inputs import gather_tokens
 from keras_diet.models.hub.losses import is_of_keras, of_output, warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import PackingPreprocessor
 from keras_diet.models.hub.task import checked_backbone
-from keras_diet.models.hub.texts import holds_text, texts_of
+from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.hub.texts_of_examples import TextsOfExamples, rows_of_texts
 from keras_diet.training.embedding_losses import EmbeddingLoss, unit_vectors
 from keras_diet.types import Tensor
@@ -148,7 +152,7 @@ class DietBertTextEmbedder(TextsOfExamples, DietBertTask, TextEmbedder):
         num_chunks: int or `None`. Number of parts of a batch that training embeds one after
             another. Only one part at a time is in memory, because each is computed again for its
             gradient (GradCache). So batches can be large, and losses see all of their texts. The
-            gradients are those of the whole batch. Defaults to `None`: one part, computed once.
+            gradients equal those of the whole batch. Defaults to `None`: one part, computed once.
         compile: bool. Whether to compile the model with its defaults. Defaults to `True`.
         name: str or `None`. Name of the model.
         trainable: bool or `None`. Whether the weights are trained. Defaults to `None`, which
@@ -347,13 +351,13 @@ class DietBertTextEmbedder(TextsOfExamples, DietBertTask, TextEmbedder):
         self._check_labels(y, sample_weight)
         return x, y, sample_weight
 
-    def as_dataset(self, x: Any, *args: Any, **kwargs: Any) -> Any:
+    def batches(self, x: Any, *args: Any, **kwargs: Any) -> Any:
         """Return texts as batches of arrays, as other tasks.
 
         Raises:
             ValueError: If the last batch has a single pair, and the loss needs the pairs of others.
         """
-        data = super().as_dataset(x, *args, **kwargs)
+        data = super().batches(x, *args, **kwargs)
         if self.makes_labels and is_columns(x) and kwargs.get("labels", True):
             ids, size = data.source.columns[1], data.source.batch_size
             self._embedding_loss.check_labels(ids[-(len(ids) % size or size) :])

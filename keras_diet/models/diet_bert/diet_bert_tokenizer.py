@@ -10,10 +10,10 @@ from keras_hub.models import BertTokenizer
 from keras_hub.tokenizers import WordPieceTokenizer
 
 from keras_diet import validation
+from keras_diet.data.columns import in_graph
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.hugging_face.checkpoint import is_hugging_face_folder
 from keras_diet.models.diet_bert.hugging_face.tokenizer_files import read_words, word_pieces
-from keras_diet.models.hub.texts import in_graph
 from keras_diet.models.hub.tokenizer import FastTokenizer
 from keras_diet.types import Config
 
@@ -155,7 +155,7 @@ class DietBertTokenizer(FastTokenizer, WordPieceTokenizer):
             )
             if self.special_tokens_in_strings:
                 kept = [*self.special_tokens, self.oov_token]
-                # A token outside the vocabulary would get an id of its own.
+                # A token outside the vocabulary would get a separate id.
                 tokenizer.add_special_tokens([token for token in kept if token in ids])
             self._fast_tokenizer = tokenizer
         return self._fast_tokenizer

@@ -11,22 +11,21 @@ import numpy as np
 import tokenizers
 
 from keras_diet import validation
-from keras_diet.data.columns import host_column
+from keras_diet.data.columns import host_column, in_graph
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
-from keras_diet.models.diet_bert.hugging_face.tokenizer_files import FILE, read_tokenizer_files
-from keras_diet.models.hub.texts import in_graph
+from keras_diet.models.diet_bert.hugging_face.tokenizer_files import (
+    FILE,
+    NAMES_OF_BERT,
+    NAMES_OF_ROBERTA,
+    has_tokenizer,
+    read_tokenizer_files,
+)
 from keras_diet.models.hub.token_rows import Template
 from keras_diet.models.hub.tokenizer import FastTokenizer
 from keras_diet.types import Config
 
 # The usual names of special tokens.
-_USUAL = {
-    "cls": ("[CLS]", "<s>"),
-    "sep": ("[SEP]", "</s>"),
-    "pad": ("[PAD]", "<pad>"),
-    "mask": ("[MASK]", "<mask>"),
-    "unk": ("[UNK]", "<unk>"),
-}
+_USUAL = {role: (name, NAMES_OF_ROBERTA[role]) for role, name in NAMES_OF_BERT.items()}
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -61,7 +60,7 @@ class HuggingFaceTokenizer(FastTokenizer):
             `"<unk>"`, or no token.
         split_special_tokens: bool. Whether names of special tokens in a text are ordinary words.
             Defaults to `False`: they become special tokens.
-        number_segments: bool. Whether the segment ids of a pair are those of the template.
+        number_segments: bool. Whether the segment ids of a pair come from the template.
             Otherwise they are all 0. Defaults to `True`.
         sequence_length: int or `None`. If given, rows are cut or padded to this length. Defaults to
             `None`. Preprocessors add special tokens and padding themselves.
@@ -305,8 +304,8 @@ class HuggingFaceTokenizer(FastTokenizer):
         run. Padding is always at the end.
 
         Args:
-            folder: A folder with `tokenizer.json`. `bos_token` and `eos_token` stand in for a
-                missing `cls_token` and `sep_token`.
+            folder: A folder with `tokenizer.json`, or with the `spm.model` of a DeBERTa.
+                `bos_token` and `eos_token` stand in for a missing `cls_token` and `sep_token`.
             **kwargs: Keyword arguments of the class. They override the files.
 
         Returns:
@@ -323,8 +322,7 @@ class HuggingFaceTokenizer(FastTokenizer):
         tokenizer("The quick foxes")
         ```
         """
-        file = Path(folder) / FILE
-        if not file.is_file():
+        if not has_tokenizer(folder):
             raise ValueError(
                 f"`folder` must have a file {FILE}. Received: folder={os.fspath(folder)!r}. Write "
                 "one in Python with transformers: "

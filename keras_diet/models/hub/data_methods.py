@@ -1,5 +1,6 @@
 """How a model gets from the data of a user to batches of token ids."""
 
+import functools
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -7,13 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_diet.data.columns import (
-    arrays,
-    as_rows,
-    is_columns,
-    map_columns,
-    split,
-)
+from keras_diet.data.columns import arrays, as_rows, is_columns, map_columns, split
 from keras_diet.data.epoch_dataset import EpochDataset, warn_of_workers
 from keras_diet.data.for_keras import for_keras
 from keras_diet.data.sources import packed, source_of
@@ -33,7 +28,6 @@ from keras_diet.models.hub.preprocessor import (
     check_preprocessor_fits,
 )
 from keras_diet.models.hub.repairs import sum_repeated_rows
-from keras_diet.models.hub.texts import holds_text
 from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
 from keras_diet.training.trainers import (
     beside_training,
@@ -46,7 +40,7 @@ from keras_diet.training.trainers import (
 class DataMethods(InferenceMethods):
     """The methods of backbones and tasks that take data.
 
-    With a preprocessor, `as_dataset` makes batches on the host, and Keras reads these. Without a
+    With a preprocessor, `batches` makes batches on the host, and Keras reads these. Without a
     preprocessor, arrays of token ids are checked once and go to Keras, and datasets of token ids go
     to Keras as they are.
 
@@ -67,6 +61,8 @@ class DataMethods(InferenceMethods):
     def host_preprocessor(self) -> HostPreprocessor:
         """The preprocessor with all that this library asks. Others than ours are wrapped."""
         preprocessor = self.preprocessor
+        if preprocessor is None:
+            return HostPreprocessor()
         is_ours = isinstance(preprocessor, HubPreprocessor)
         return preprocessor if is_ours else ForeignPreprocessor(self)
 
@@ -97,7 +93,7 @@ class DataMethods(InferenceMethods):
     @property
     def makes_labels(self) -> bool:
         """Whether the labels come from the texts, so that users pass none."""
-        return self.preprocessor is not None and self.host_preprocessor.makes_labels
+        return self.host_preprocessor.makes_labels
 
     def checked_targets(self, y: Any, sample_weight: Any = None) -> tuple[Any, Any]:
         """Return the labels and weights of all outputs as numbers, after checking them."""
@@ -124,7 +120,7 @@ class DataMethods(InferenceMethods):
         shape = shape_of(None)
         return y, map_columns(lambda column: checked_weights(column, shape), sample_weight)
 
-    def as_dataset(
+    def batches(
         self,
         x: Any,
         y: Any = None,
@@ -134,8 +130,8 @@ class DataMethods(InferenceMethods):
         training: bool = True,
         steps: int | None = None,
         labels: bool = True,
-    ) -> Any:
-        """Return texts as batches of arrays, which `keras.Model.fit` reads.
+    ) -> EpochDataset:
+        """Return the data of `fit`, `evaluate` or `predict` as batches of arrays.
 
             batch(epoch, index) = preprocessor.make_batch(rows, generator(epoch, index))
 
@@ -143,7 +139,7 @@ class DataMethods(InferenceMethods):
         the index of a batch only.
 
         Args:
-            x: Texts, as in `fit`: columns, or a dataset of batches.
+            x: Texts or token ids, as in `fit`: columns, or a dataset of batches.
             y: Labels, or `None`.
             sample_weight: Weights, or `None`.
             batch_size: int or `None`. Defaults to `None`, which means 32.
@@ -154,45 +150,48 @@ class DataMethods(InferenceMethods):
             labels: bool. Whether the loss is computed, so that labels are read. Defaults to `True`.
 
         Returns:
-            An `EpochDataset`. Datasets of token ids, of a task without a preprocessor, are returned
-            as they are.
+            An `EpochDataset`. One that is passed is returned as it is.
 
         Raises:
             ValueError: If data cannot be right. The message says what to do.
         """
-        is_rows = is_columns(x)
-        if isinstance(x, EpochDataset) or (self.preprocessor is None and not is_rows):
-            return x
-        if self.preprocessor is None:
-            x, y, sample_weight = arrays(self.checked_ids(x, y, sample_weight))
-            seed = None if training and shuffle else 0
-            return source_of(x, y, sample_weight, batch_size, shuffle, seed=seed)
         # The vocabulary of a preset is read after the model is built.
         check_preprocessor_fits(self)
         preprocessor = self.host_preprocessor
-        read = self.columns_of_examples if labels else self.columns
-        if is_rows:
-            x, y, sample_weight = read(x, y, sample_weight)
-
-        def make(batch, generator):
-            if not is_rows and isinstance(batch, list) and holds_text(batch):
-                # A list of texts is not a list of inputs, labels and weights.
-                batch = (batch,)
-            parts = keras.utils.unpack_x_y_sample_weight(batch)
-            if not is_rows:
-                parts = read(*parts if labels else parts[:1])
-            return self.make_batch(*parts, generator)
-
-        is_random = training and (shuffle or preprocessor.is_random)
         # `predict` draws nothing from NumPy's generator.
-        seed = None if is_random else 0
-        source = source_of(x, y, sample_weight, batch_size, shuffle, steps, seed)
+        seed = None if training else 0
+        read = functools.partial(self._read, labels)
+        if self.preprocessor is None:
+            return source_of(
+                x, y, sample_weight, batch_size, shuffle, steps, seed, lambda *p: arrays(read(*p))
+            )
+        source = source_of(x, y, sample_weight, batch_size, shuffle, steps, seed, read)
+        if source is x:
+            return x
+
+        def make(rows, generator):
+            return self.make_batch(*keras.utils.unpack_x_y_sample_weight(rows), generator)
+
         return source.map(
             make,
             same_epochs=not training,
             varies_length=bool(preprocessor.length_buckets),
             same_size=not preprocessor.packed,
         )
+
+    def _read(self, labels, x, y=None, sample_weight=None):
+        """Return what a user passes, after checking it: columns, or arrays of token ids."""
+        if self.preprocessor is None:
+            read = self.checked_ids
+        else:
+            read = self.columns_of_examples if labels else self.columns
+        columns = read(x, y, sample_weight) if labels else read(x)
+        is_needed = labels and self.compiled and self.loss is not None and not self.makes_labels
+        # A custom `compute_loss` may need no labels.
+        is_needed &= type(self).compute_loss is DataMethods.compute_loss
+        if is_needed and columns[1] is None:
+            raise ValueError(f"`{type(self).__name__}` needs labels for its loss. Received: y=None")
+        return columns
 
     def make_batch(
         self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator
@@ -206,28 +205,16 @@ class DataMethods(InferenceMethods):
             check_token_inputs(tokens, self.token_inputs)
         return packed(*batch)
 
-    def _for_keras(self, x, y, sample_weight, batch_size, **arguments):
+    def _for_keras(self, x, y=None, sample_weight=None, batch_size=None, **arguments):
         """Return the data as the methods of `keras.Model` take it."""
-        is_rows = is_columns(x)
-        if is_rows:
-            self._check_has_labels(y)
-        if self.preprocessor is None and is_rows:
-            return self.checked_ids(x, y, sample_weight)
-        if isinstance(x, EpochDataset):
-            return for_keras(x), y, sample_weight
-        if self.preprocessor is None:
-            if isinstance(x, keras.utils.PyDataset):
-                warn_of_workers(x)
-            return x, y, sample_weight
-        data = self.as_dataset(x, y, sample_weight, batch_size, **arguments)
-        return for_keras(data), None, None
-
-    def _check_has_labels(self, y):
-        # A custom `compute_loss` may need no labels.
-        has_loss = self.compiled and self.loss is not None
-        is_needed = has_loss and type(self).compute_loss is DataMethods.compute_loss
-        if y is None and is_needed and not self.makes_labels:
-            raise ValueError(f"`{type(self).__name__}` needs labels for its loss. Received: y=None")
+        if isinstance(x, EpochDataset) or self.preprocessor is not None:
+            data = self.batches(x, y, sample_weight, batch_size, **arguments)
+            return for_keras(data), None, None
+        if is_columns(x):
+            return self._read(True, x, y, sample_weight)
+        if isinstance(x, keras.utils.PyDataset):
+            warn_of_workers(x)
+        return x, y, sample_weight
 
     def checked_ids(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
         """Return arrays of token ids, and their labels and weights as numbers, after checking them.
@@ -255,7 +242,7 @@ class DataMethods(InferenceMethods):
         """Return one batch after checking it."""
         if self.preprocessor is None:
             return self.checked_ids(x, y, sample_weight)
-        data = self.as_dataset(x, y, sample_weight, batch_size=sys.maxsize, labels=labels)
+        data = self.batches(x, y, sample_weight, sys.maxsize, training=labels, labels=labels)
         return keras.utils.unpack_x_y_sample_weight(data.batch(0, 0))
 
     def _batch_tensors(self, x, y, sample_weight):
@@ -366,11 +353,8 @@ class DataMethods(InferenceMethods):
         history.history["loss"]  # two numbers
         ```
         """
-        is_rows = is_columns(x)
-        if validation_split and validation_data is None and is_rows:
-            # Keras refuses to split datasets.
+        if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = split((x, y, sample_weight), validation_split)
-            validation_split = 0.0
         if validation_data is not None:
             vx, vy, weights = keras.utils.unpack_x_y_sample_weight(validation_data)
             size = (validation_batch_size or batch_size) if is_columns(vx) else None
@@ -385,10 +369,9 @@ class DataMethods(InferenceMethods):
             batch_size,
             sample_weight=data[2],
             validation_data=validation_data,
-            validation_split=validation_split,
             validation_batch_size=validation_batch_size,
             # An `EpochDataset` has its own order.
-            shuffle=shuffle and data[0] is x and not isinstance(x, EpochDataset),
+            shuffle=shuffle and not isinstance(data[0], EpochDataset),
             class_weight=self.class_weight_of(class_weight, y),
             **kwargs,
         )

@@ -224,14 +224,10 @@ class InferenceMethods(Task):
         logits = classifier.predict(["a fine film", "a poor story"])  # (2, 2)
         ```
         """
-        is_rows = is_columns(x)
-        if self.preprocessor is None and is_rows:
-            self.checked_ids(x)
-        else:
-            x = self.as_dataset(x, batch_size=batch_size, training=False, steps=steps, labels=False)
-        if is_rows:
-            return self.infer(x, batch_size, verbose, steps, callbacks)
-        data = for_keras(x) if isinstance(x, EpochDataset) else x
+        options = {"batch_size": batch_size, "training": False, "labels": False}
+        if is_columns(x):
+            return self.infer(self.batches(x, **options), None, verbose, steps, callbacks)
+        data, _, _ = self._for_keras(x, **options, steps=steps)
         return self._infer_by_keras(data, verbose, steps, callbacks)
 
     def predict_on_batch(self, x: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The losses and metrics of tasks: what they take, and what fits the outputs of a task."""
+"""The losses and metrics of tasks: their inputs, and which ones fit the outputs of a task."""
 
 import warnings
 from typing import Any

@@ -8,11 +8,11 @@ import numpy as np
 from keras_hub.models import Preprocessor
 
 from keras_diet import validation
-from keras_diet.data.columns import host_column, map_columns, number_of_rows
+from keras_diet.data.columns import host_column, in_graph, map_columns, number_of_rows
 from keras_diet.layers.configuration import constructor_arguments, with_arguments
 from keras_diet.models.hub.classes import numbers_of
 from keras_diet.models.hub.presets import finish_replacing
-from keras_diet.models.hub.texts import in_graph, is_one_text, is_pair, texts_of
+from keras_diet.models.hub.texts import is_one_text, is_pair, texts_of
 from keras_diet.models.hub.token_rows import pack_documents, pack_segments, template_of
 from keras_diet.training.trainers import divides_rows
 from keras_diet.types import Config
@@ -58,6 +58,8 @@ class HostPreprocessor:
     packed = False
     # Lengths to which batches may be padded.
     length_buckets: tuple[int, ...] | None = None
+    # The lengths that batches may have, from short to long, if the preprocessor tells them.
+    lengths: tuple[int, ...] = ()
     tokenizer: Any
     columns: Any
     make_batch: Any
@@ -214,7 +216,7 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
         return inputs, y, sample_weight
 
     @property
-    def lengths(self) -> tuple[int, ...]:
+    def lengths(self) -> tuple[int, ...]:  # type: ignore[override]
         """The lengths that a batch may have, from short to long."""
         longest = max(getattr(self, name, None) or 0 for name in SEQUENCE_LENGTHS)
         return (*(n for n in self.length_buckets or () if n <= longest), longest)
@@ -314,7 +316,8 @@ def check_preprocessor_fits(task: Any) -> None:
     """Raise a `ValueError` if the preprocessor of a task makes inputs that it cannot take.
 
     Args:
-        task: A task. The `vocabulary_size` of its backbone is the limit.
+        task: A task. The `max_sequence_length` and the `vocabulary_size` of its backbone are the
+            limits.
     """
     if task.preprocessor is None:
         return
@@ -324,6 +327,13 @@ def check_preprocessor_fits(task: Any) -> None:
             "`packed=True` needs batches that are whole, because their texts and their "
             "sequences differ in number. Received: a strategy with several replicas, or "
             "several processes of JAX. Use a preprocessor with `packed=False`."
+        )
+    longest = task.backbone.max_sequence_length
+    if host.lengths and host.lengths[-1] > longest:
+        raise ValueError(
+            "The sequences of the preprocessor are too long for the backbone. Received: "
+            f"sequences of {host.lengths[-1]} tokens and backbone.max_sequence_length={longest}. "
+            f"Use a preprocessor with `sequence_length={longest}`."
         )
     limit = task.backbone.vocabulary_size
     size = _vocabulary_size(host.tokenizer) or limit

@@ -1,23 +1,16 @@
 """Texts: which values are texts, and lists of strings for them."""
 
-import sys
 from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
 
-from keras_diet.data.columns import host_column, is_columns
+from keras_diet.data.columns import holds_text, host_column
 
 _REMEDY = (
     "Leave out rows without a text. For pairs of texts pass a tuple (first, second) of two lists. "
     "For token ids, build the task with `preprocessor=None`."
 )
-
-
-def in_graph() -> bool:
-    """Return whether a graph of TensorFlow is traced, such as in `tf.data`."""
-    tensorflow = sys.modules.get("tensorflow")
-    return hasattr(tensorflow, "executing_eagerly") and not tensorflow.executing_eagerly()
 
 
 def texts_of(values: Any, name: str = "x") -> list[str]:
@@ -71,19 +64,3 @@ def is_pair(x: Any) -> bool:
         and len(x) > 1
         and all(not isinstance(part, tuple) and holds_text(part) for part in x)
     )
-
-
-def holds_text(values: Any) -> bool:
-    """Return whether the first value of a column is text."""
-    if isinstance(values, (str, bytes)):
-        return True
-    # NumPy marks strings by the kind of their dtype. In a graph of TensorFlow there is a name only.
-    dtype = getattr(values, "dtype", None)
-    if getattr(dtype, "kind", "") in tuple("UST") or getattr(dtype, "name", "") == "string":
-        return True
-    has_rows = is_columns(values) and getattr(values, "shape", None) != ()
-    is_symbolic = in_graph() and not isinstance(values, (list, tuple))
-    if isinstance(values, Mapping) or not has_rows or is_symbolic:
-        return False
-    first = host_column(values[:1])
-    return len(first) > 0 and holds_text(first[0])

@@ -155,7 +155,7 @@ class QuestionAnswerer(HubTask):
 
         Raises:
             ValueError: If the model has no preprocessor, if there are not as many contexts as
-                questions, if `top_k` is not positive, or as in `predict`.
+                questions, if `top_k` or `max_answer_length` is not positive, or as in `predict`.
 
         Example:
 
@@ -165,6 +165,7 @@ class QuestionAnswerer(HubTask):
         ```
         """
         number = 1 if top_k is None else validation.positive_int("top_k", top_k)
+        validation.positive_int("max_answer_length", max_answer_length)
         preprocessor = checked_preprocessor(self, "answer")
         is_one = isinstance(questions, str)
         questions, contexts = texts_of(questions, "questions"), texts_of(contexts, "contexts")

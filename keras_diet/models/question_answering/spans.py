@@ -25,7 +25,7 @@ def mask_answer_logits(logits: Tensor, segment_ids: Tensor, padding_mask: Tensor
     """Return logits in float32, with -1e9 at all positions that cannot begin or end an answer.
 
     An answer may begin and end at `[CLS]`, the first position, and at the tokens of the context.
-    These are the tokens of the second segment, except the last one, `[SEP]`. If there is no second
+    These are the tokens of the second segment, except the last one, `[SEP]`. Without a second
     segment, as in RoBERTa's inputs, they are all tokens except the last one.
 
     Args:

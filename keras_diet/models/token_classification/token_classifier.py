@@ -17,7 +17,7 @@ class TokenClassifier(ClassifierTask):
     """A mixin for a `keras_hub.models.Task` with a head that classifies words.
 
     The outputs of the backbone are a dictionary with `"sequence_output"`. The preprocessor is a
-    `TokenClassifierPreprocessor`. The arguments are those of `ClassifierTask`.
+    `TokenClassifierPreprocessor`. The arguments come from `ClassifierTask`.
     """
 
     backbone_output = "sequence_output"

@@ -17,7 +17,7 @@ Pieces = Sequence[int]
 def as_lists(values: Any) -> Any:
     """Return sentences, or one value for each of their words, as a list of lists.
 
-    Arrays, tensors and other sequences become lists, and bytes become strings. What is no sequence
+    Arrays, tensors and other sequences become lists, and bytes become strings. Anything else
     is returned as it is.
     """
     if isinstance(values, bytes):

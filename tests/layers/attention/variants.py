@@ -8,6 +8,7 @@ import numpy as np
 
 from keras_diet.layers import (
     BiasedMultiHeadAttention,
+    DisentangledMultiHeadAttention,
     LinformerMultiHeadAttention,
     RelativeMultiHeadAttention,
     RotaryMultiHeadAttention,
@@ -58,6 +59,22 @@ VARIANTS = {
     # A bias of the keys is turned too.
     "rotary": Variant(RotaryMultiHeadAttention, {"max_wavelength": 23.0}, zero_gradient=()),
     "transformer_xl": Variant(TransformerXLMultiHeadAttention, new_weights=3),
+    # A bias of the keys is in their products with the table, too.
+    "deberta": Variant(
+        DisentangledMultiHeadAttention,
+        {"max_distance": 5, "num_buckets": 4},
+        zero_gradient=(),
+        new_weights=3,
+    ),
+    "deberta_v1": Variant(
+        DisentangledMultiHeadAttention,
+        {
+            **{"max_distance": 4, "num_buckets": None, "share_projections": False},
+            "normalize_table": False,
+        },
+        zero_gradient=("position_c2p/bias",),
+        new_weights=5,
+    ),
     "linformer": Variant(
         LinformerMultiHeadAttention,
         {"sequence_length": MAX_LENGTH, "projection_dim": PROJECTED},

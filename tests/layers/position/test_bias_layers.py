@@ -1,4 +1,4 @@
-"""The contract of every bias layer that reads positions only. The table is in `bias_layers`."""
+"""The contract of every bias layer. The table is in `bias_layers`."""
 
 import keras
 import numpy as np
@@ -35,6 +35,8 @@ SHARING = [name for name, spec in BIAS_LAYERS.items() if spec.takes("share_heads
 # Every layer, and those that share their heads also with shared ones.
 VARIANTS = [(name, False) for name in ALL] + [(name, True) for name in SHARING]
 every_bias = pytest.mark.parametrize("name", ALL)
+OF_POSITIONS = [name for name, spec in BIAS_LAYERS.items() if not spec.reads_content]
+every_bias_of_positions = pytest.mark.parametrize("name", OF_POSITIONS)
 every_variant = pytest.mark.parametrize("name, share_heads", VARIANTS)
 
 
@@ -43,14 +45,15 @@ def variant(name, share_heads, rng, **kwargs):
 
 
 def call(bias, query_length, key_length, start=0):
-    query, key = sequence(query_length), sequence(key_length)
+    query, key = sequence(query_length, start), sequence(key_length)
     return compiled(lambda: bias(query, key, start_index=start))()
 
 
 @every_variant
 def test_equals_reference(rng, name, share_heads):
     bias = variant(name, share_heads, rng)
-    lengths = (2, 5, 9) if share_heads else (3, 7, 0)
+    key_length = MAX_LENGTH if BIAS_LAYERS[name].has_query else 5
+    lengths = (2, key_length, 9) if share_heads else (3, 7, 0)
     expected = expected_scores(bias, *lengths)
     assert_close(call(bias, *lengths), expected, 2e-5)
     assert np.ptp(expected, axis=1).any() != share_heads
@@ -65,22 +68,28 @@ def test_all_lengths(name, data):
     spec, rng = BIAS_LAYERS[name], np.random.default_rng(5)
     start = data.draw(st.integers(0, MAX_LENGTH - 1))
     query_length = data.draw(st.integers(1, MAX_LENGTH - start))
-    key_length = data.draw(st.integers(1, spec.max_keys))
+    fewest_keys = start + query_length if spec.has_query else 1
+    key_length = data.draw(st.integers(fewest_keys, spec.max_keys))
     share_heads = data.draw(st.booleans()) and name in SHARING
     bias = variant(name, share_heads, rng)
-    query, key = sequence(query_length), sequence(key_length)
-    cached = bias if name == "cached" else cache_positions(bias)
-    steps = [bias(sequence(1), key, start_index=start + i) for i in range(query_length)]
+    query, key = sequence(query_length, start), sequence(key_length)
+    steps = [bias(query[:, i : i + 1], key, start_index=start + i) for i in range(query_length)]
     found = {
         "call": bias(query, key, start_index=start),
         "rows": bias.rows(query, key, np.int64(start)),
         "rows at a tensor": bias.rows(query, key, ops.convert_to_tensor(start, "int32")),
         "steps": ops.concatenate(steps, axis=2),
-        "cached": cached(query, key, start_index=start),
     }
+    if spec.reads_content:
+        with pytest.raises(ValueError, match="depend on the content cannot be computed"):
+            cache_positions(bias)
+    else:
+        cached = bias if name == "cached" else cache_positions(bias)
+        found["cached"] = cached(query, key, start_index=start)
     if spec.features:
         products = ops.einsum("bthr,bshr->bhts", *bias.features(query, key, start))
-        found["features"] = ops.broadcast_to(products, (1, NUM_HEADS, query_length, key_length))
+        shape = (products.shape[0], NUM_HEADS, query_length, key_length)
+        found["features"] = ops.broadcast_to(products, shape)
     expected = expected_scores(bias, query_length, key_length, start)
     for scores in found.values():
         assert_close(scores, expected, 2e-5)
@@ -90,16 +99,17 @@ def test_all_lengths(name, data):
 @every_variant
 def test_what_a_layer_can_do_is_in_the_table(rng, name, share_heads):
     spec, bias = BIAS_LAYERS[name], variant(name, share_heads, rng)
-    can_do = (bias.distance_only, bias.any_length, callable(bias.features))
-    assert can_do == (spec.distance_only, spec.any_length, spec.features)
-    if spec.features:
+    can_do = (bias.distance_only, bias.any_length, callable(bias.features), bias.reads_content)
+    expected = (spec.distance_only, spec.any_length, spec.features, spec.reads_content)
+    assert can_do == expected
+    if spec.features and not spec.reads_content:
         shapes = [each.shape for each in bias.features(sequence(5), sequence(7))]
         heads = 1 if share_heads else NUM_HEADS
         assert shapes == [(1, 5, heads, bias.rank), (1, 7, heads, bias.rank)]
 
 
 @pytest.mark.any_backend
-@every_bias
+@every_bias_of_positions
 def test_only_the_lengths_are_read(rng, name):
     bias = make_bias(name, rng)
     expected = bias(sequence(5))
@@ -114,7 +124,7 @@ def test_only_the_lengths_are_read(rng, name):
 @every_bias
 @pytest.mark.filterwarnings("error:.*mask")
 def test_inputs_keep_their_masks_and_scores_have_none(rng, name):
-    bias, embedding = make_bias(name, rng), keras.layers.Embedding(3, 4, mask_zero=True)
+    bias, embedding = make_bias(name, rng), keras.layers.Embedding(3, 5, mask_zero=True)
     for tokens in (np.array([[1, 2, 2, 0], [2, 1, 0, 0]]), keras.Input((4,), dtype="int32")):
         x = embedding(tokens)
         for scores in (bias(x), bias(x, x)):
@@ -128,7 +138,7 @@ def test_gradients_equal_finite_differences(rng, name):
     bias = variant(name, share_heads, rng)
     lengths = (5, 7, 2)
     random = rng.normal(size=(1, NUM_HEADS, *lengths[:2])).astype("float32")
-    query, key = sequence(5), sequence(7)
+    query, key = sequence(5, 2), sequence(7)
     found = gradients(
         lambda: weighted_sum(bias(query, key, start_index=2), random), bias.trainable_weights
     )
@@ -186,11 +196,12 @@ def test_one_graph_serves_all_lengths(rng, name, cached):
     import tensorflow as tf
 
     bias = make_bias(name, rng)
-    expected = {lengths: to_numpy(bias(*map(sequence, lengths))) for lengths in [(3, 5), (11, 2)]}
+    most = (2, 11) if BIAS_LAYERS[name].has_query else (11, 2)
+    expected = {lengths: to_numpy(bias(*map(sequence, lengths))) for lengths in [(3, 5), most]}
     # TensorFlow does not add int64 to int32.
-    shifted = bias(sequence(2), sequence(5), start_index=np.int64(4))
-    assert_close(shifted, expected_scores(bias, 2, 5, 4), 2e-5)
-    if cached and name != "cached":
+    shifted = bias(sequence(2, 4), sequence(7), start_index=np.int64(4))
+    assert_close(shifted, expected_scores(bias, 2, 7, 4), 2e-5)
+    if cached and name in OF_POSITIONS and name != "cached":
         bias = cache_positions(bias)
     spec = tf.TensorSpec((None, None, 5))
     function = tf.function(lambda query, key: bias(query, key), input_signature=(spec, spec))
@@ -204,9 +215,11 @@ def test_one_program_serves_all_start_indices(rng, name):
     import jax
 
     bias = make_bias(name, rng)
-    step = jax.jit(lambda index: bias(sequence(2), sequence(7), start_index=index))
+    key = sequence(min(MAX_LENGTH, BIAS_LAYERS[name].max_keys))
+    step = jax.jit(lambda index: bias(sequence(2), key, start_index=index))
     for start in (3, 9):
-        assert_close(step(start), expected_scores(bias, 2, 7, start), 2e-5)
+        expected = expected_scores(bias, 2, key.shape[1], start, states=(sequence(2), key))
+        assert_close(step(start), expected, 2e-5)
 
 
 class AnyLength(Distances):

@@ -44,6 +44,7 @@ ARGUMENTS = {
     "attention_dropout": 0.2,
     "recompute_attention": True,
     **{"gated": True, "use_bias": False, "normalization": "rms_norm", "normalize_inputs": False},
+    "head_dim": 6,
     "name": "block",
 }
 

@@ -17,7 +17,7 @@ from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
 from tests.helpers import assert_close, gradients, once, randomize, to_numpy, weighted_sum
 from tests.layers import diet_encoders
 from tests.layers.attention.test_as_keras import Overriding
-from tests.layers.bias_layers import Distances, is_distance_only
+from tests.layers.bias_layers import Distances, is_distance_only, reads_content
 from tests.layers.diet_encoders import HIDDEN, NUM_HEADS, Slopes
 
 # Documents of 3, 1, 4, 2 and 5 tokens, and padding.
@@ -221,7 +221,9 @@ def test_scores_of_the_batch_exist_only_where_positions_need_them(
             assert terms.bias is None
             assert query.shape[-1] == 2 * HIDDEN // NUM_HEADS
         else:
-            batch = 1 if is_distance_only(POSITION_ENCODINGS[name]) else BATCH
+            encoding = POSITION_ENCODINGS[name]
+            is_one = is_distance_only(encoding) and not reads_content(encoding)
+            batch = 1 if is_one else BATCH
             assert terms.bias.shape == (batch, NUM_HEADS, LENGTH, LENGTH)
 
 

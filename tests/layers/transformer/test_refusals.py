@@ -32,6 +32,8 @@ ROWS = [
     ("gated", "swiglu", FLAG),
     ("normalization", "batch_norm", FLAG),
     ("normalize_inputs", False, "needs `normalize_first=True`.*normalize_first=False"),
+    ("head_dim", 0, SIZE),
+    ("share_layers", "all", FLAG),
     ("attention_windows", 0, SIZE),
     ("attention_windows", (None, 2.5), SIZE),
     ("attention_windows", (), "must have a value for each layer"),

@@ -32,7 +32,7 @@ from tests.helpers import (
     to_numpy,
 )
 from tests.layers import diet_decoders, diet_encoders
-from tests.layers.bias_layers import Distances, expected_scores, is_distance_only
+from tests.layers.bias_layers import Distances, expected_scores, is_distance_only, reads_content
 from tests.layers.diet_decoders import BATCH, MEMORY, PADDINGS, SOURCE_VALID, decode
 from tests.layers.diet_encoders import (
     CAUSAL,
@@ -53,6 +53,9 @@ OTHERS = [name for name in [*NAMES, "layer"] if name not in KINDS]
 on_kinds = pytest.mark.parametrize("name", [*KINDS, *once(*OTHERS)])
 # Encodings with a bias.
 BIASED = [name for name in NAMES if POSITION_ENCODINGS[name].bias is not None]
+# Biases that each layer computes from its own states. No scores of theirs can be cached.
+OF_CONTENT = [name for name in BIASED if reads_content(POSITION_ENCODINGS[name])]
+CACHEABLE = [name for name in BIASED if name not in OF_CONTENT]
 # Encodings whose scores depend on the distance of two tokens only.
 RELATIVE = [
     name
@@ -159,7 +162,8 @@ def test_every_way_of_sharing_equals_reference(rng, monkeypatch, name, sharing, 
     output = encoder(x, segment_ids=segment_ids, padding_mask=VALID)
     assert len({bias.name for bias in biases}) == len(biases)
     # Layers that share scores compute them once.
-    assert counted == [bias.name for bias in biases]
+    times = NUM_LAYERS if name in OF_CONTENT and sharing == "layer-wise" else 1
+    assert counted == [bias.name for bias in biases] * times
     expected = diet_encoders.expected_output(encoder, x, segment_ids, VALID[:, None, None])
     assert_close(output, expected)
 
@@ -185,6 +189,7 @@ def test_decoder_equals_reference(rng, name, cross):
     inputs = diet_decoders.make_inputs(rng)
     expected = diet_decoders.expected_output(decoder, *inputs)
     assert_close(decoder(*inputs, **PADDINGS), expected)
+    cross = cross and not decoder.encoding.self_attention_only
     assert bool(decoder.cross_position_biases) == (cross and bool(decoder.position_biases))
     if name == "layer":
         # The first bias is the given layer. Cross-attention has a copy of it.
@@ -328,7 +333,7 @@ def test_steps_of_any_sizes_equal_the_full_pass(name, additions, sizes):
 
 
 @any_backend
-@with_some_additions([*BIASED, "layer"])
+@with_some_additions([*CACHEABLE, "layer"])
 def test_cached_positions(rng, name, additions):
     encoder = make_encoder(name, rng, **additions_of(name, additions))
     cached = cache_positions(encoder)

@@ -234,11 +234,12 @@ def test_logits_have_the_dtype_of_a_full_pass(rng, monkeypatch):
 
 @pytest.mark.usefixtures("compiled_steps")
 def test_compiled_generation_follows_changes(rng):
-    """Of weights, adapters and dtypes."""
+    """Of weights and adapters. Changes of dtypes have the same path, so one backend is enough."""
     task = tiny_task(num_layers=1)
     inputs = prompts(random_inputs(rng, 5))
     found = [generate(task, inputs, stop_token_ids=None)["decoder_token_ids"]]
-    for change in ("weights", "adapters", "dtypes"):
+    changes = ("weights", "adapters", "dtypes")
+    for change in changes if keras.backend.backend() == "torch" else changes[:2]:
         if change == "weights":
             for weight in task.weights:
                 weight.assign(weight + rng.normal(scale=0.3, size=weight.shape))
@@ -343,7 +344,7 @@ def test_long_sources_and_prompts_are_cut_on_request(translator, monkeypatch, ba
         translator.generate([""], truncate=True)
 
 
-@pytest.mark.any_backend("tensorflow")
+@any_backend
 def test_datasets_of_texts(translator):
     import tensorflow as tf
 

@@ -8,6 +8,7 @@ import numpy as np
 from keras_hub.models import Backbone, BertBackbone, BertTokenizer, Task
 
 from keras_diet import validation
+from keras_diet._arrays import float32_array
 from keras_diet.models.diet_bert.from_bert.scores import (
     InputEmbeddings,
     diagonal_means,
@@ -21,8 +22,8 @@ from keras_diet.models.diet_bert.from_bert.scores import (
 from keras_diet.models.diet_bert.hugging_face.checkpoint import Checkpoint, read_checkpoint
 from keras_diet.models.diet_bert.hugging_face.read import backbone_of_checkpoint
 from keras_diet.models.diet_bert.hugging_face.tokenizer_files import (
-    FILE,
     VOCABULARY,
+    has_tokenizer,
     read_tokenizer_files,
 )
 from keras_diet.types import DType
@@ -158,9 +159,18 @@ def convert_bert(
         "max_wavelength": None,
         "first_position": original.first_position if with_input else None,
     }
+    of_positions: list[Any] = []
+    if original.position_encoding in ("deberta", "deberta_v1"):
+        attentions = [block.self_attention for block in original.encoder.transformer_layers]
+        of_positions = attentions[0].table.weights
+        for attention in [each for each in attentions if not each.share_projections]:
+            of_positions += [w for d in attention.position_denses.values() for w in d.weights]
+        # There, the scale counts the terms of the scores.
+        changes["attention_scale"] = attentions[0].score_scale
     backbone = cls.from_config({**original.get_config(), **changes})
+    ids = {id(weight) for weight in of_positions}
     for new, old in zip(_kept_layers(backbone), _kept_layers(original), strict=True):
-        new.set_weights(old.get_weights())
+        new.set_weights([float32_array(each) for each in old.weights if id(each) not in ids])
     _set_inputs(backbone, embeddings, cls_token_id)
     if backbone.encoder.position_biases or backbone.encoder.segment_biases:
         _set_scores(backbone, original, embeddings)
@@ -201,7 +211,7 @@ def _find_cls_token_id(bert: Any) -> int | None:
         tokenizer = getattr(getattr(bert, "preprocessor", None), "tokenizer", None)
         return getattr(tokenizer, "cls_token_id", None)
     folder = bert.folder
-    if folder is None or not any((folder / name).is_file() for name in (FILE, VOCABULARY)):
+    if folder is None or not (has_tokenizer(folder) or (folder / VOCABULARY).is_file()):
         return None
     files = read_tokenizer_files(folder)
     return files.tokenizer.token_to_id(files.names.get("cls", files.names.get("bos", "[CLS]")))

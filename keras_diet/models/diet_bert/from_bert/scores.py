@@ -122,8 +122,9 @@ def scores_of_parts(parts: np.ndarray, backbone: keras.Model) -> np.ndarray:
 def scores_of_positions(backbone: keras.Model, length: int) -> np.ndarray:
     """Return the scores that a trained encoder adds for positions in each layer and head.
 
-    They are those of its bias. Rotary positions turn all queries and keys. Their mean over the
-    vocabulary has the scores `scale (R_i q) . (R_j k)`.
+    They come from its bias. Rotary positions turn all queries and keys. Their mean over the
+    vocabulary has the scores `scale (R_i q) . (R_j k)`. With DeBERTa's positions, the mean has the
+    products with the vectors of distances.
 
     Args:
         backbone: The trained encoder.
@@ -137,15 +138,18 @@ def scores_of_positions(backbone: keras.Model, length: int) -> np.ndarray:
     for i, bias in enumerate(backbone.encoder.position_biases):
         of_layer = slice(i, i + 1) if len(backbone.encoder.position_biases) > 1 else slice(None)
         scores[of_layer] += float32_array(bias(places))
-    if backbone.position_encoding == "rotary":
+    if backbone.position_encoding in ("rotary", "deberta", "deberta_v1"):
         ids = np.arange(backbone.vocabulary_size)[None]
         mean = ops.mean(backbone.embed(ids), axis=1, keepdims=True)
         for i, block in enumerate(backbone.encoder.transformer_layers):
             attention = block.self_attention
-            query, key = (
-                float32_array(attention.rotate(dense(mean), np.arange(length)))[0]
-                for dense in (attention.query_dense, attention.key_dense)
-            )
+            heads = [dense(mean) for dense in (attention.query_dense, attention.key_dense)]
+            if backbone.position_encoding != "rotary":
+                heads = [ops.repeat(each, length, axis=1) for each in heads]
+                scores[i] += float32_array(attention.position_scores(*heads))[0]
+                continue
+            turned = (attention.rotate(each, np.arange(length)) for each in heads)
+            query, key = (float32_array(each)[0] for each in turned)
             scores[i] += attention.score_scale * np.einsum("nhk,mhk->hnm", query, key)
     return scores
 

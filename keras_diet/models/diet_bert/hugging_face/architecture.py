@@ -78,6 +78,8 @@ class Architecture:
         tied: Names of copies of the token embeddings.
         heads: Layers of heads by ours, by how the names of their classes end.
         masked_lm_activation: Activation in `"ForMaskedLM"`, or `None` for that of the encoder.
+        interleaves_heads: Whether one matrix has the query, key and value of a head, then those of
+            the next head.
         pairs_neighbors: Whether rotary positions turn the numbers `2k` and `2k + 1` of a head.
     """
 
@@ -97,6 +99,7 @@ class Architecture:
     tied: tuple[str, ...] = ()
     heads: Mapping[str, Mapping[str, str]] = dataclasses.field(default_factory=dict)
     masked_lm_activation: str | None = None
+    interleaves_heads: bool = False
     pairs_neighbors: bool = False
 
     def backbone_arguments(self, config: Config, source: str) -> Config:

@@ -75,6 +75,42 @@ _ROTARY_POSITIONS = Field(
     lambda arguments: {"rope_parameters": _rotary(arguments["max_wavelength"][0])},
 )
 
+_ONE_WAVELENGTH = Field(
+    lambda config: {"max_wavelength": float(config["rope_theta"])},
+    lambda arguments: {"rope_theta": arguments["max_wavelength"][0]},
+)
+# ESM drops masked words, and scales the other ones.
+_DROPPED_MASKS = Field(
+    lambda config: {
+        "dropped_token": config["mask_token_id"] if config.get("token_dropout") else None
+    },
+    lambda arguments: {
+        "token_dropout": arguments["dropped_token"] is not None,
+        "mask_token_id": arguments["dropped_token"],
+        # `transformers` needs one.
+        "pad_token_id": 1,
+    },
+)
+
+
+def _read_position_terms(config: Config) -> Config:
+    given = config.get("pos_att_type", [])
+    names = given.split("|") if isinstance(given, str) else given
+    validation.choice("pos_att_type", "|".join(sorted(names)), ("c2p|p2c",))
+    return {}
+
+
+def _read_largest_distance(config: Config) -> Config:
+    given = config["max_relative_positions"]
+    return {"max_distance": given if given > 0 else config["max_position_embeddings"]}
+
+
+_POSITION_TERMS = Field(_read_position_terms, lambda arguments: {"pos_att_type": ["p2c", "c2p"]})
+_LARGEST_DISTANCE = Field(
+    _read_largest_distance,
+    lambda arguments: {"max_relative_positions": arguments["max_distance"]},
+)
+
 
 def _read_layer_types(config: Config) -> Config:
     number, every = config["num_hidden_layers"], config["global_attn_every_n_layers"]
@@ -177,7 +213,101 @@ _ROBERTA = dataclasses.replace(
     },
     masked_lm_activation="gelu",
 )
+_PROJECTIONS = ("query", "key", "value")
+_DEBERTA_ATTENTION = "encoder.layer.{}.attention.self"
+_OF_DEBERTA = {
+    "relative_attention": True,
+    "position_biased_input": False,
+    "type_vocab_size": 0,
+    "layer_norm_eps": 1e-7,
+    "embedding_size": lambda config: config["hidden_size"],
+}
+_DEBERTA = Architecture(
+    name="DebertaV2",
+    base="deberta",
+    layers={
+        "token_embedding": "embeddings.word_embeddings",
+        "embeddings_layer_norm": "embeddings.LayerNorm",
+        "position_table": "encoder.rel_embeddings",
+        **{name: theirs for name, theirs in _BERT_BLOCK.items() if name not in _PROJECTIONS},
+    },
+    constants={
+        "position_encoding": "deberta",
+        "segment_encoding": "none",
+        "layer_norm_epsilon": 1e-7,
+    },
+    names={"layer_norm_epsilon": None, "pooler_activation": "pooler_hidden_act"},
+    fields=(_POSITION_TERMS, _LARGEST_DISTANCE),
+    dropout=("hidden_dropout_prob", "attention_probs_dropout_prob", "pooler_dropout"),
+    defaults={
+        "pooler_hidden_act": "gelu",
+        "max_relative_positions": -1,
+        "relative_attention": False,
+        "share_att_key": False,
+        "position_buckets": -1,
+        "norm_rel_ebd": "none",
+        "position_biased_input": True,
+        "type_vocab_size": 0,
+        "layer_norm_eps": 1e-7,
+    },
+    required=_OF_DEBERTA,
+    heads={
+        **_TOKEN_HEADS,
+        "ForSequenceClassification": {
+            "pooled_dense": "pooler.dense",
+            "output_dense": "classifier",
+        },
+        "ForMaskedLM": _BERT_LM,
+    },
+)
+_ALBERT_LAYER = "encoder.albert_layer_groups.0.albert_layers.0"
 _T5_DENSE = "encoder.block.{}.layer.1.DenseReluDense"
+_T5 = Architecture(
+    name="T5",
+    base="transformer",
+    layers={
+        "token_embedding": "shared",
+        "position_bias": "encoder.block.0.layer.0.SelfAttention.relative_attention_bias",
+        **_in("encoder.block.{}.layer.0.SelfAttention", query="q", key="k", value="v", output="o"),
+        "attention_layer_norm": "encoder.block.{}.layer.0.layer_norm",
+        **_in(_T5_DENSE, intermediate="wi", feedforward_output="wo"),
+        "feedforward_layer_norm": "encoder.block.{}.layer.1.layer_norm",
+        "output_layer_norm": "encoder.final_layer_norm",
+    },
+    when_gated=_in(_T5_DENSE, intermediate="wi_0", gate="wi_1"),
+    constants={
+        **_RMS_NORM,
+        "position_encoding": "t5",
+        "segment_encoding": "none",
+        "attention_scale": 1.0,
+    },
+    names={
+        "num_layers": "num_layers",
+        "num_heads": "num_heads",
+        "hidden_dim": "d_model",
+        "head_dim": "d_kv",
+        "intermediate_dim": "d_ff",
+        "max_sequence_length": "n_positions",
+        "max_distance": "relative_attention_max_distance",
+        "activation": None,
+        "layer_norm_epsilon": "layer_norm_epsilon",
+    },
+    fields=(_FEED_FORWARD,),
+    dropout=("dropout_rate",),
+    defaults={
+        "d_kv": 64,
+        "n_positions": 512,
+        "relative_attention_max_distance": 128,
+        "feed_forward_proj": "relu",
+        "layer_norm_epsilon": 1e-6,
+        "dropout_rate": 0.1,
+    },
+    unused=("encoder.embed_tokens.", "decoder.", "lm_head."),
+    tied=("encoder.embed_tokens.weight", "transformer.encoder.embed_tokens.weight"),
+    encoder_class="EncoderModel",
+    required={"relative_attention_num_buckets": 32},
+    heads=_TOKEN_CLASSIFIER,
+)
 _ROFORMER_LAYERS = {"embeddings_projection": "embeddings_project", **_BERT_BLOCK}
 
 ARCHITECTURES: dict[str, Architecture] = {
@@ -218,6 +348,123 @@ ARCHITECTURES: dict[str, Architecture] = {
             "output_layer_norm": "encoder.ln",
         },
         constants={**_AT_INPUT, **_PRE_NORM},
+    ),
+    "xlm-roberta-xl": dataclasses.replace(
+        _ROBERTA,
+        name="XLMRobertaXL",
+        layers={
+            **_EMBEDDINGS,
+            **_BERT_BLOCK,
+            "attention_layer_norm": "encoder.layer.{}.attention.self_attn_layer_norm",
+            "feedforward_layer_norm": "encoder.layer.{}.LayerNorm",
+            "output_layer_norm": "encoder.LayerNorm",
+            **_POOLER,
+        },
+        constants={**_AT_INPUT, **_PRE_NORM},
+        defaults={"pad_token_id": 1, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
+    ),
+    "ernie": dataclasses.replace(
+        _BERT, name="Ernie", base="ernie", required={**_ABSOLUTE, "use_task_id": False}
+    ),
+    "rembert": Architecture(
+        name="RemBert",
+        base="rembert",
+        layers={
+            **_BERT.layers,
+            "embeddings_projection": "encoder.embedding_hidden_mapping_in",
+        },
+        constants=_AT_INPUT,
+        names={**_SEGMENTS, "embedding_dim": "input_embedding_size"},
+        fields=(_NO_TOKENS,),
+        defaults={"input_embedding_size": 256, "hidden_dropout_prob": 0.0},
+        required=_ENCODER,
+        heads={**_TOKEN_HEADS, "ForSequenceClassification": {"output_dense": "classifier"}},
+    ),
+    "albert": Architecture(
+        name="Albert",
+        base="albert",
+        layers={
+            **_EMBEDDINGS,
+            "embeddings_projection": "encoder.embedding_hidden_mapping_in",
+            **_in(f"{_ALBERT_LAYER}.attention", query="query", key="key", value="value"),
+            **_in(f"{_ALBERT_LAYER}.attention", output="dense", attention_layer_norm="LayerNorm"),
+            **_in(_ALBERT_LAYER, intermediate="ffn", feedforward_output="ffn_output"),
+            "feedforward_layer_norm": f"{_ALBERT_LAYER}.full_layer_layer_norm",
+            "pooled_dense": "pooler",
+        },
+        constants={**_AT_INPUT, "share_layers": True},
+        names={**_SEGMENTS, "embedding_dim": "embedding_size"},
+        defaults={"embedding_size": 128, "hidden_act": "gelu_new", "hidden_dropout_prob": 0.0},
+        required={"num_hidden_groups": 1, "inner_group_num": 1},
+        heads={
+            **_TOKEN_HEADS,
+            "ForSequenceClassification": {"output_dense": "classifier"},
+            "ForMaskedLM": _in("predictions", dense="dense", layer_norm="LayerNorm", bias="bias"),
+        },
+    ),
+    "esm": Architecture(
+        name="Esm",
+        base="esm",
+        layers={
+            "token_embedding": "embeddings.word_embeddings",
+            **_BERT_BLOCK,
+            "attention_layer_norm": "encoder.layer.{}.attention.LayerNorm",
+            "feedforward_layer_norm": "encoder.layer.{}.LayerNorm",
+            "output_layer_norm": "encoder.emb_layer_norm_after",
+            **_POOLER,
+        },
+        constants={
+            **_PRE_NORM,
+            "position_encoding": "rotary",
+            "segment_encoding": "none",
+            "activation": "gelu",
+        },
+        names={"activation": None},
+        fields=(_DROPPED_MASKS, _ONE_WAVELENGTH),
+        defaults={"position_embedding_type": "absolute"},
+        required={
+            **_ENCODER,
+            "position_embedding_type": "rotary",
+            "emb_layer_norm_before": False,
+        },
+        unused=("contact_head.", "embeddings.position_embeddings."),
+        heads={
+            **_TOKEN_CLASSIFIER,
+            "ForSequenceClassification": _ROBERTA_CLASSIFIER,
+            "ForMaskedLM": _ROBERTA_LM,
+        },
+        masked_lm_activation="gelu",
+    ),
+    "deberta": dataclasses.replace(
+        _DEBERTA,
+        name="Deberta",
+        layers={
+            **_DEBERTA.layers,
+            **_in(_DEBERTA_ATTENTION, position_key="pos_proj", position_query="pos_q_proj"),
+            ("query", "key", "value"): f"{_DEBERTA_ATTENTION}.in_proj",
+        },
+        constants={**_DEBERTA.constants, "position_encoding": "deberta_v1"},
+        required={**_OF_DEBERTA, "talking_head": False},
+        zeros=(f"{_DEBERTA_ATTENTION}.k_bias", f"{_DEBERTA_ATTENTION}.pos_proj.bias"),
+        interleaves_heads=True,
+    ),
+    "deberta-v2": dataclasses.replace(
+        _DEBERTA,
+        layers={
+            **_DEBERTA.layers,
+            "position_table_layer_norm": "encoder.LayerNorm",
+            **_in(_DEBERTA_ATTENTION, query="query_proj", key="key_proj", value="value_proj"),
+        },
+        required={
+            **_OF_DEBERTA,
+            "share_att_key": True,
+            "position_buckets": 256,
+            "norm_rel_ebd": "layer_norm",
+            "conv_kernel_size": 0,
+            "attention_head_size": lambda config: (
+                config["hidden_size"] // config["num_attention_heads"]
+            ),
+        },
     ),
     "distilbert": Architecture(
         name="DistilBert",
@@ -438,55 +685,9 @@ ARCHITECTURES: dict[str, Architecture] = {
         },
         heads=_TOKEN_CLASSIFIER,
     ),
-    "t5": Architecture(
-        name="T5",
-        base="transformer",
-        layers={
-            "token_embedding": "shared",
-            "position_bias": "encoder.block.0.layer.0.SelfAttention.relative_attention_bias",
-            **_in(
-                "encoder.block.{}.layer.0.SelfAttention", query="q", key="k", value="v", output="o"
-            ),
-            "attention_layer_norm": "encoder.block.{}.layer.0.layer_norm",
-            **_in(_T5_DENSE, intermediate="wi", feedforward_output="wo"),
-            "feedforward_layer_norm": "encoder.block.{}.layer.1.layer_norm",
-            "output_layer_norm": "encoder.final_layer_norm",
-        },
-        when_gated=_in(_T5_DENSE, intermediate="wi_0", gate="wi_1"),
-        constants={
-            **_RMS_NORM,
-            "position_encoding": "t5",
-            "segment_encoding": "none",
-            "attention_scale": 1.0,
-        },
-        names={
-            "num_layers": "num_layers",
-            "num_heads": "num_heads",
-            "hidden_dim": "d_model",
-            "intermediate_dim": "d_ff",
-            "max_sequence_length": "n_positions",
-            "max_distance": "relative_attention_max_distance",
-            "activation": None,
-            "layer_norm_epsilon": "layer_norm_epsilon",
-        },
-        fields=(_FEED_FORWARD,),
-        dropout=("dropout_rate",),
-        defaults={
-            "d_kv": 64,
-            "n_positions": 512,
-            "relative_attention_max_distance": 128,
-            "feed_forward_proj": "relu",
-            "layer_norm_epsilon": 1e-6,
-            "dropout_rate": 0.1,
-        },
-        unused=("encoder.embed_tokens.", "decoder.", "lm_head."),
-        tied=("encoder.embed_tokens.weight", "transformer.encoder.embed_tokens.weight"),
-        encoder_class="EncoderModel",
-        required={
-            "relative_attention_num_buckets": 32,
-            "d_kv": lambda config: config["d_model"] // config["num_heads"],
-        },
-        heads=_TOKEN_CLASSIFIER,
+    "t5": _T5,
+    "mt5": dataclasses.replace(
+        _T5, name="MT5", defaults={**_T5.defaults, "feed_forward_proj": "gated-gelu"}
     ),
     "roformer": Architecture(
         name="RoFormer",
@@ -514,11 +715,5 @@ def architecture_of(config: Config, source: str) -> Architecture:
         ValueError: If the table has no entry for its `model_type`.
     """
     model_type = str(config.get("model_type"))
-    if model_type in ("deberta", "deberta-v2"):
-        raise ValueError(
-            f"DeBERTa cannot be read. Received: model_type={model_type!r} in {source}. Its scores "
-            "have products of contents with relative positions (disentangled attention), which no "
-            "encoding of this library has."
-        )
     validation.choice("model_type", model_type, tuple(ARCHITECTURES))
     return ARCHITECTURES[model_type]

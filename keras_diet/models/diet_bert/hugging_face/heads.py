@@ -27,6 +27,8 @@ OUR_POOLINGS = {"mean_tokens": "mean", "cls_token": "cls", "max_tokens": "max"}
 # What the head of a masked language model requires. ModernBERT's configuration has the last three.
 _OF_MASKED_LM = {
     "tie_word_embeddings": True,
+    # DeBERTa has the names of its head before `transformers`, too.
+    "legacy": True,
     "decoder_bias": True,
     "classifier_bias": False,
     "classifier_activation": "gelu",

@@ -4,6 +4,7 @@
 such as `BertTokenizer`, take its vocabulary, and make the rest from `tokenizer_config.json`.
 """
 
+import base64
 import dataclasses
 import functools
 import json
@@ -14,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import tokenizers
+from sentencepiece import SentencePieceProcessor
 from tokenizers import AddedToken, decoders, models, normalizers, pre_tokenizers, processors
 
 from keras_diet import validation
@@ -23,6 +25,7 @@ from keras_diet.types import Config
 Folder = str | os.PathLike[str]
 FILE = "tokenizer.json"
 VOCABULARY = "vocab.txt"
+PIECES = "spm.model"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -81,25 +84,65 @@ def _of_bytes(file: Config, names: dict[str, str], settings: Config) -> tokenize
     return tokenizer
 
 
-def _of_pieces(
-    file: Config, names: dict[str, str], settings: Config, unk_id: int | None = None
-) -> tokenizers.Tokenizer:
+def _unigram(
+    file: Config, names: dict[str, str], unk_id: int | None = None
+) -> tuple[tokenizers.Tokenizer, list[Any]]:
+    """Return SentencePiece's vocabulary without rules, and its table of characters if it has one.
+
+    Other steps of the normalization are those of the class.
+    """
     vocabulary = list(map(tuple, file["model"]["vocab"]))
     if unk_id is None:
         unk_id = next((i for i, row in enumerate(vocabulary) if row[0] == names["unk"]), 0)
-    tokenizer = tokenizers.Tokenizer(models.Unigram(vocabulary, unk_id))
-    # Of the normalization, only SentencePiece's table of characters.
     normalizer = file.get("normalizer") or {}
-    for step in normalizer.get("normalizers", [normalizer]):
-        if step.get("type") == "Precompiled":
-            changed = {**json.loads(tokenizer.to_str()), "normalizer": step}
-            tokenizer = tokenizers.Tokenizer.from_str(json.dumps(changed))
-    scheme = "always" if settings.get("add_prefix_space", True) else "never"
-    tokenizer.pre_tokenizer = pre_tokenizers.Sequence(
-        [pre_tokenizers.WhitespaceSplit(), pre_tokenizers.Metaspace(prepend_scheme=scheme)]
-    )
+    steps = normalizer.get("normalizers", [normalizer])
+    tables = [each["precompiled_charsmap"] for each in steps if each.get("type") == "Precompiled"]
+    found = [normalizers.Precompiled(base64.b64decode(table)) for table in tables]
+    return tokenizers.Tokenizer(models.Unigram(vocabulary, unk_id)), found
+
+
+def _mark_spaces(tokenizer: tokenizers.Tokenizer, scheme: str, *steps: Any) -> tokenizers.Tokenizer:
+    """Split texts into words after other steps, and mark the space before a word."""
+    metaspace = pre_tokenizers.Metaspace(prepend_scheme=scheme)
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([*steps, metaspace])
     tokenizer.decoder = decoders.Metaspace(prepend_scheme=scheme)
     return tokenizer
+
+
+def _of_pieces(
+    file: Config, names: dict[str, str], settings: Config, unk_id: int | None = None
+) -> tokenizers.Tokenizer:
+    tokenizer, table = _unigram(file, names, unk_id)
+    if table:
+        tokenizer.normalizer = table[0]
+    scheme = "always" if settings.get("add_prefix_space", True) else "never"
+    return _mark_spaces(tokenizer, scheme, pre_tokenizers.WhitespaceSplit())
+
+
+def _of_albert(file: Config, names: dict[str, str], settings: Config) -> tokenizers.Tokenizer:
+    tokenizer, table = _unigram(file, names, 1)
+    steps = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    if not settings["keep_accents"]:
+        steps += [normalizers.NFKD(), normalizers.StripAccents()]
+    steps += [normalizers.Lowercase()] * settings["do_lower_case"]
+    tokenizer.normalizer = normalizers.Sequence([*steps, *table])
+    scheme = "always" if settings["add_prefix_space"] else "never"
+    return _mark_spaces(tokenizer, scheme, pre_tokenizers.WhitespaceSplit())
+
+
+def _of_deberta(file: Config, names: dict[str, str], settings: Config) -> tokenizers.Tokenizer:
+    # `transformers` does not use the table of characters.
+    tokenizer, _ = _unigram(file, names)
+    steps = [normalizers.Lowercase()] * settings["do_lower_case"]
+    steps += [
+        normalizers.Replace(tokenizers.Regex(r"\s{2,}|[\n\r\t]"), " "),
+        normalizers.NFC(),
+        normalizers.Strip(left=False, right=True),
+    ]
+    tokenizer.normalizer = normalizers.Sequence(steps)
+    scheme = "always" if settings["add_prefix_space"] else "first"
+    punctuation = [pre_tokenizers.Punctuation("isolated")] * settings["split_by_punct"]
+    return _mark_spaces(tokenizer, scheme, *punctuation)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -115,6 +158,7 @@ class _TokenizerClass:
         settings: What `tokenizer_config.json` may set, with the defaults.
         extra: Other special tokens, from the configuration, if the files name none.
         flags: Flags of special tokens that the files name without flags.
+        appended: Roles of special tokens that are added if the vocabulary lacks them.
         number_segments: Whether models get the numbers of the two texts of a pair.
     """
 
@@ -126,16 +170,18 @@ class _TokenizerClass:
     settings: Config = dataclasses.field(default_factory=dict)
     extra: Callable[[Config], list[str]] = lambda config: []
     flags: Mapping[str, Config] = dataclasses.field(default_factory=dict)
+    appended: tuple[str, ...] = ()
     number_segments: bool = False
 
 
 _ROLES = ("bos", "eos", "unk", "sep", "pad", "cls", "mask")
-_NAMES = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "sep": "</s>", "pad": "<pad>"}
-_NAMES |= {"cls": "<s>", "mask": "<mask>"}
+NAMES_OF_BERT = {role: f"[{role.upper()}]" for role in ("unk", "sep", "pad", "cls", "mask")}
+NAMES_OF_ROBERTA = {"bos": "<s>", "eos": "</s>", "unk": "<unk>", "sep": "</s>", "pad": "<pad>"}
+NAMES_OF_ROBERTA |= {"cls": "<s>", "mask": "<mask>"}
 _BERT = _TokenizerClass(
     "WordPiece",
     _of_words,
-    {"unk": "[UNK]", "sep": "[SEP]", "pad": "[PAD]", "cls": "[CLS]", "mask": "[MASK]"},
+    NAMES_OF_BERT,
     pair="{cls} $A {sep} $B:1 {sep}:1",
     settings={"do_lower_case": True, "strip_accents": None, "tokenize_chinese_chars": True},
     number_segments=True,
@@ -143,15 +189,15 @@ _BERT = _TokenizerClass(
 _DISTILBERT = dataclasses.replace(_BERT, number_segments=False)
 _MPNET = dataclasses.replace(
     _BERT,
-    names={**_NAMES, "unk": "[UNK]"},
+    names={**NAMES_OF_ROBERTA, "unk": "[UNK]"},
     pair=_TokenizerClass.pair,
     flags={"mask": {"lstrip": True}},
 )
-_ROBERTA = _TokenizerClass("BPE", _of_bytes, _NAMES, settings={"add_prefix_space": False})
+_ROBERTA = _TokenizerClass("BPE", _of_bytes, NAMES_OF_ROBERTA, settings={"add_prefix_space": False})
 _XLM_ROBERTA = _TokenizerClass(
     "Unigram",
     functools.partial(_of_pieces, unk_id=3),
-    _NAMES,
+    NAMES_OF_ROBERTA,
     single="{bos} $A {eos}",
     pair="{bos} $A {eos} {eos} $B {eos}",
     settings={"add_prefix_space": True},
@@ -170,6 +216,24 @@ _T5 = _TokenizerClass(
     pair="$A {eos} $B {eos}",
     extra=lambda config: [f"<extra_id_{i}>" for i in range(config.get("extra_ids", 100))],
 )
+_PIECES_OF_BERT = {"bos": "[CLS]", "eos": "[SEP]", **_BERT.names}
+_DEBERTA = _TokenizerClass(
+    "Unigram",
+    _of_deberta,
+    _PIECES_OF_BERT,
+    pair=_BERT.pair,
+    settings={"do_lower_case": False, "split_by_punct": False, "add_prefix_space": True},
+    appended=("mask",),
+    number_segments=True,
+)
+_ALBERT = _TokenizerClass(
+    "Unigram",
+    _of_albert,
+    {**_PIECES_OF_BERT, "unk": "<unk>", "pad": "<pad>"},
+    pair=_BERT.pair,
+    settings={"do_lower_case": True, "keep_accents": False, "add_prefix_space": True},
+    number_segments=True,
+)
 _AS_IT_IS = _TokenizerClass(
     "", lambda file, *_: tokenizers.Tokenizer.from_str(json.dumps(file)), {}
 )
@@ -178,15 +242,20 @@ _CLASSES = {
     **dict.fromkeys(("RobertaTokenizer", "BartTokenizer"), _ROBERTA),
     **{"MPNetTokenizer": _MPNET, "XLMRobertaTokenizer": _XLM_ROBERTA},
     **{"CamembertTokenizer": _CAMEMBERT, "T5Tokenizer": _T5},
+    **{"DebertaV2Tokenizer": _DEBERTA, "AlbertTokenizer": _ALBERT},
     **dict.fromkeys(("TokenizersBackend", "PreTrainedTokenizer"), _AS_IT_IS),
 }
 # The classes of models whose files name none.
 _OF_TYPES = {
-    **dict.fromkeys(("bert", "distilbert", "electra", "megatron-bert"), "BertTokenizer"),
+    **dict.fromkeys(("bert", "distilbert", "electra", "ernie", "nomic_bert"), "BertTokenizer"),
+    "megatron-bert": "BertTokenizer",
     **dict.fromkeys(("roberta", "data2vec-text", "roberta-prelayernorm"), "RobertaTokenizer"),
     **dict.fromkeys(("xlm-roberta", "jina_embeddings_v3", "gte"), "XLMRobertaTokenizer"),
+    **{"xlm-roberta-xl": "XLMRobertaTokenizer", "mt5": "T5Tokenizer"},
+    **{"deberta-v2": "DebertaV2Tokenizer", "albert": "AlbertTokenizer"},
+    **{"rembert": "RemBertTokenizer", "esm": "EsmTokenizer"},
     **{"mpnet": "MPNetTokenizer", "camembert": "CamembertTokenizer", "t5": "T5Tokenizer"},
-    **{"nomic_bert": "BertTokenizer", "roformer": "RoFormerTokenizer"},
+    "roformer": "RoFormerTokenizer",
     "bert-generation": "BertGenerationTokenizer",
 }
 
@@ -216,14 +285,19 @@ def read_tokenizer_files(folder: Folder) -> TokenizerFiles:
     """Return what the files of a folder say about its tokenizer, as `transformers` reads them.
 
     Args:
-        folder: A folder with `tokenizer.json`, or with the `vocab.txt` of a BERT.
+        folder: A folder with `tokenizer.json`, with the `vocab.txt` of a BERT, or with the
+            `spm.model` of a DeBERTa.
 
     Raises:
         ValueError: If two files disagree, or if the library does not have what they say.
     """
     config, file = optional_json(folder, "tokenizer_config.json"), optional_json(folder, FILE)
     of_class = _class_of(folder, config)
-    if not file:
+    if not file and of_class is _DEBERTA:
+        model = SentencePieceProcessor(model_file=os.fspath(Path(folder) / PIECES))
+        rows = [(model.id_to_piece(i), model.get_score(i)) for i in range(len(model))]
+        file = {"model": {"vocab": rows}}
+    elif not file:
         lines = (Path(folder) / VOCABULARY).read_text(encoding="utf-8").removesuffix("\n")
         vocabulary = {token: i for i, token in enumerate(lines.split("\n"))}
         file = {"model": {"vocab": vocabulary}}
@@ -243,9 +317,10 @@ def read_tokenizer_files(folder: Folder) -> TokenizerFiles:
     added = _added_tokens(folder, config, file, [*given.values(), *extra])
     names = {**of_class.names, **{role: token.content for role, token in given.items()}}
     tokenizer = of_class.make(file, names, _settings(folder, of_class, config, file))
-    # `transformers` appends the tokens of a class that the vocabulary lacks. No model has them.
+    # `transformers` appends all tokens of a class that the vocabulary lacks. Few models have them.
     known = tokenizer.get_vocab().keys() | {token.content for token in added}
-    names = {role: name for role, name in names.items() if role in given or name in known}
+    kept = {*given, *of_class.appended}
+    names = {role: name for role, name in names.items() if role in kept or name in known}
     special = {role: _token(name, **of_class.flags.get(role, {})) for role, name in names.items()}
     special |= given
     if not extra:
@@ -340,7 +415,7 @@ def _settings(folder: Folder, of_class: _TokenizerClass, config: Config, file: C
             f"tokenizer_config.json, and the type {kind!r} in {FILE}"
         )
     for name, default in of_class.settings.items():
-        part, key = _IN_FILE[name]
+        part, key = _IN_FILE.get(name, ("", ""))
         value = (file.get(part) or {}).get(key, default)
         if name not in config and value != default:
             raise ValueError(
@@ -375,6 +450,13 @@ def _template(
     # It counts no spaces to the span of a word.
     trim = processors.ByteLevel(add_prefix_space=tokenizer.pre_tokenizer.add_prefix_space)
     return processors.Sequence([trim, template])
+
+
+def has_tokenizer(folder: Folder) -> bool:
+    """Return whether a folder has a file from which `HuggingFaceTokenizer` is made."""
+    if (Path(folder) / FILE).is_file() or not (Path(folder) / PIECES).is_file():
+        return (Path(folder) / FILE).is_file()
+    return _class_of(folder, optional_json(folder, "tokenizer_config.json")) is _DEBERTA
 
 
 def read_words(folder: Folder) -> Config:

@@ -28,11 +28,7 @@ from keras_diet.models.diet_bert.hugging_face.heads import (
     SENTENCE_FILES,
     SENTENCE_TRANSFORMER,
 )
-from keras_diet.models.diet_bert.hugging_face.programs import (
-    PROGRAM,
-    QUANTIZED_PROGRAM,
-    write_programs,
-)
+from keras_diet.models.diet_bert.hugging_face.programs import write_programs
 from keras_diet.models.diet_bert.hugging_face.weights import parts_by_name
 from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.presets import whole_preset
@@ -260,7 +256,8 @@ def _remove_other_model(folder: Path, is_task: bool, has_tokenizer: bool) -> Non
 
     A file in another folder, which an index may name, stays.
     """
-    names = {WEIGHTS, INDEX, SENTENCE_TRANSFORMER, PROGRAM, QUANTIZED_PROGRAM}
+    names = {WEIGHTS, INDEX, SENTENCE_TRANSFORMER}
+    names |= {f"onnx/{path.name}" for path in folder.glob("onnx/*.onnx*")}
     names |= {name for name in names_of_shards(folder) if Path(name).name == name}
     if is_task:
         # It describes an embedder.
@@ -341,15 +338,17 @@ def _comparable(arguments: Config) -> Config:
         pattern = itertools.cycle(value if isinstance(value, (list, tuple)) else [value])
         values = itertools.islice(pattern, arguments["num_layers"])
         lists[name] = [default if each is None else each for each in values]
-    head_dim = arguments["hidden_dim"] // arguments["num_heads"]
+    head_dim = arguments["head_dim"] or arguments["hidden_dim"] // arguments["num_heads"]
+    has_table = arguments["position_encoding"] in ("deberta", "deberta_v1")
     # Without segments at the input, nothing has their number.
     has_segments = arguments["segment_encoding"] == "input"
     return {
         **arguments,
         **lists,
-        "max_distance": arguments["max_distance"] or 128,
+        "max_distance": arguments["max_distance"] or (512 if has_table else 128),
         # The types with a bias share it between layers.
         "sharing": arguments["sharing"] or "layer-wise",
+        "head_dim": head_dim,
         "attention_scale": arguments["attention_scale"] or head_dim**-0.5,
         "num_segments": arguments["num_segments"] if has_segments else 0,
     }

@@ -1,0 +1,65 @@
+"""A table of vectors of distances, which attention layers share."""
+
+from typing import Any
+
+import keras
+from keras import ops
+
+from keras_diet import validation
+from keras_diet.layers.configuration import with_arguments
+from keras_diet.layers.initializers import embedding_initializer, fresh
+from keras_diet.types import Config, Initializer, Shape, Tensor
+
+
+@keras.saving.register_keras_serializable(package="keras_diet")
+class PositionTable(keras.layers.Layer):
+    """Learned vectors, one for each row, with a layer normalization if `normalize`.
+
+    It is no layer to call: attention layers read `vectors()`, and project them.
+
+    Args:
+        num_rows: int. Number of vectors.
+        normalize: bool. Whether the vectors are normalized, as in DeBERTa v2. Defaults to `True`.
+        initializer: Initializer of the vectors. Defaults to `None`, which means
+            `keras.initializers.TruncatedNormal(stddev=0.02)`.
+        epsilon: float. Epsilon of the normalization. Defaults to `1e-7`, as in DeBERTa.
+        **kwargs: Keyword arguments of `keras.layers.Layer`.
+    """
+
+    def __init__(
+        self,
+        num_rows: int,
+        normalize: bool = True,
+        initializer: Initializer = None,
+        epsilon: float = 1e-7,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_rows = validation.positive_int("num_rows", num_rows)
+        self.normalize = normalize
+        self.initializer = embedding_initializer(initializer)
+        self.epsilon = validation.positive_number("epsilon", epsilon)
+
+    def build(self, inputs_shape: Shape) -> None:
+        """Create `embedding`, of the width of the inputs of attention, and the normalization."""
+        self.dim: Any = inputs_shape[-1]
+        shape = (self.num_rows, self.dim)
+        self.embedding = self.add_weight(
+            name="embedding", shape=shape, initializer=fresh(self.initializer)
+        )
+        self.layer_norm = None
+        if self.normalize:
+            self.layer_norm = keras.layers.LayerNormalization(
+                epsilon=self.epsilon, dtype=self.dtype_policy, name="layer_norm"
+            )
+            self.layer_norm.build(shape)
+        self.built = True
+
+    def vectors(self) -> Tensor:
+        """Return the vectors `(num_rows, dim)`."""
+        vectors = ops.cast(self.embedding, self.compute_dtype)
+        return vectors if self.layer_norm is None else self.layer_norm(vectors)
+
+    def get_config(self) -> Config:
+        """Return the constructor's arguments."""
+        return with_arguments(super().get_config(), self)

@@ -1,0 +1,199 @@
+"""Biases that read the hidden states: what the contract of all bias layers does not say of them."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_diet import layers
+from tests.helpers import assert_close, gradients, randomize, to_numpy, weighted_sum
+from tests.layers import diet_decoders
+from tests.layers.bias_layers import BIAS_LAYERS, make_bias
+from tests.layers.diet_encoders import BATCH, make_encoder
+
+LENGTH, HIDDEN, NUM_HEADS = 7, 5, 3
+NAMES = [name for name, spec in BIAS_LAYERS.items() if spec.reads_content]
+any_backend = pytest.mark.any_backend
+every_bias = pytest.mark.parametrize("name", NAMES)
+IDS = np.array([[1, 1, 2, 2, 2], [3, 3, 3, 3, 4]], "int32")
+
+
+def normal(rng, *shape):
+    return rng.normal(size=shape).astype("float32")
+
+
+def make_attention(rng, **kwargs):
+    attention = layers.BiasedMultiHeadAttention(NUM_HEADS, 4, **kwargs)
+    attention.build((BATCH, LENGTH, HIDDEN), (BATCH, LENGTH, HIDDEN))
+    return randomize(attention, rng)
+
+
+@every_bias
+def test_blocks_have_the_same_outputs_and_gradients(rng, name):
+    """Of rows, and of features for all queries. Three blocks, the last of which is shorter."""
+    attention, bias = make_attention(rng), make_bias(name, rng)
+    x, random = (keras.Variable(normal(rng, BATCH, LENGTH, HIDDEN)) for _ in range(2))
+    variables = [x, random, *attention.trainable_variables, *bias.trainable_variables]
+
+    def loss(**arguments):
+        inputs = ops.convert_to_tensor(x)
+        terms = {"use_causal_mask": True, **arguments}
+        return weighted_sum(attention(inputs, inputs, **terms), random)
+
+    def of_layer(**arguments):
+        return gradients(lambda: loss(attention_bias=bias, **arguments), variables)
+
+    expected = gradients(lambda: loss(attention_bias=bias(ops.convert_to_tensor(x))), variables)
+    found = [of_layer(), of_layer(block_size=3)]
+    if bias.features is not None:
+
+        def features():
+            pair = bias.features(ops.convert_to_tensor(x))
+            return loss(attention_features=pair)
+
+        found.append(gradients(features, variables))
+    for each in found:
+        for gradient, wanted in zip(each, expected, strict=True):
+            assert_close(gradient, wanted, 1e-4)
+
+
+@pytest.mark.parametrize("recompute", ["attention", "block"])
+@pytest.mark.parametrize("name", ["query_relative", "forgetting"])
+def test_recomputed_gradients(name, recompute):
+    """Layers that share the weights of a bias, and each computes its scores."""
+    target, source = diet_decoders.make_inputs(np.random.default_rng(5))
+
+    def of_decoder(recompute):
+        decoder = diet_decoders.make_decoder(
+            np.random.default_rng(3),
+            **{"position_encoding": name, "sharing": "layer-wise", "recompute": recompute},
+        )
+        return gradients(
+            lambda: weighted_sum(decoder(target, source, training=True), target),
+            decoder.trainable_variables,
+        )
+
+    for found, expected in zip(of_decoder(recompute), of_decoder("none"), strict=True):
+        assert_close(found, expected, 1e-4)
+
+
+@any_backend
+@pytest.mark.parametrize("dtype", ["bfloat16", "mixed_bfloat16", "float16"])
+def test_sums_are_not_rounded(rng, dtype):
+    """The sum of 100 gates is about -90, where the steps of bfloat16 are 0.5."""
+    bias = make_bias("forgetting", rng, dtype=dtype, max_length=None)
+    assert (bias.features is None) == (dtype != "float16")
+    query = ops.cast(normal(rng, 1, 100, HIDDEN), bias.compute_dtype)
+    kernel, offset, states = (
+        to_numpy(ops.cast(each, "float32")) for each in (bias.gate_kernel, bias.gate_bias, query)
+    )
+    sums = np.cumsum(-np.log(1 + np.exp(-states @ kernel - offset)), axis=1).swapaxes(1, 2)
+    expected = sums[..., :, None] - sums[..., None, :]
+    assert_close(bias(query), expected, 1e-4)
+    assert expected.min() < -60
+    keys = bias.project_keys(query)
+    assert keras.backend.standardize_dtype(keys.dtype) == "float32"
+    steps = bias(query[:, 98:], keys, start_index=98)
+    assert_close(steps, expected[:, :, 98:], 1e-4)
+
+
+@any_backend
+@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16", "bfloat16"])
+@pytest.mark.parametrize("name", ["query_relative", "forgetting", "deberta"])
+def test_decoding_in_half_precision(name, dtype):
+    arguments = {"position_encoding": name, "normalize_first": True}
+    decoder = diet_decoders.make_decoder(np.random.default_rng(3), **arguments)
+    half = diet_decoders.make_decoder(np.random.default_rng(3), dtype=dtype, **arguments)
+    target, source = diet_decoders.make_inputs(np.random.default_rng(5))
+    expected = to_numpy(decoder(target, source))
+    memory = half.start_memory(BATCH, diet_decoders.MEMORY, source)
+    found = to_numpy(ops.cast(diet_decoders.decode(half, target, memory, (2, 1, 2))[0], "float32"))
+    assert np.abs(found - expected).mean() < 0.05
+    if name == "forgetting":
+        gates = memory.target[0][2]
+        assert keras.backend.standardize_dtype(gates.dtype) == "float32"
+        assert gates.shape == (BATCH, NUM_HEADS, diet_decoders.MEMORY, 1)
+
+
+@any_backend
+def test_a_constant_mixture_is_diet_rel(rng):
+    expected = randomize(layers.RelativePositionBias(NUM_HEADS, 11), rng)
+    bias = layers.QueryRelativePositionBias(
+        NUM_HEADS, rank=NUM_HEADS, max_distance=11, use_bias=True
+    )
+    x = normal(rng, 1, 7, HIDDEN)
+    for each in (expected, bias):
+        each.build(x.shape)
+    curves = normal(rng, 21, NUM_HEADS)
+    expected.relative_embedding.assign(curves)
+    bias.set_weights([np.zeros((HIDDEN, NUM_HEADS, NUM_HEADS)), np.eye(NUM_HEADS), curves])
+    assert_close(bias(x), expected(x), 1e-6)
+
+
+@any_backend
+def test_constant_gates_are_alibi(rng):
+    expected, bias = layers.AlibiPositionBias(NUM_HEADS), layers.ForgettingPositionBias(NUM_HEADS)
+    x = normal(rng, 1, 7, HIDDEN)
+    bias.build(x.shape)
+    slopes = np.array(expected.slopes)
+    bias.set_weights([np.zeros((HIDDEN, NUM_HEADS)), -np.log(np.exp(slopes) - 1)])
+    below = np.tri(7, dtype="bool")
+    assert_close(to_numpy(bias(x))[..., below], to_numpy(expected(x))[..., below], 1e-5)
+
+
+@pytest.mark.any_backend("torch")
+def test_curves_are_those_of_inkling(rng):
+    modeling = pytest.importorskip("transformers.models.inkling.modeling_inkling")
+    import torch
+
+    bias = make_bias("query_relative_causal", rng)
+    theirs = modeling.InklingRelativeLogits(bias.rank, bias.max_distance)
+    x, start = normal(rng, 2, 5, HIDDEN), 4
+    states = np.einsum("btd,dhr->bthr", x, to_numpy(bias.query_kernel))
+    with torch.no_grad():
+        theirs.proj.copy_(torch.tensor(to_numpy(bias.curves).T))
+        positions = torch.arange(start, start + 5), torch.arange(9)
+        expected = theirs(torch.tensor(states), *positions)
+    assert_close(bias(x, np.zeros((2, 9, 1)), start_index=start), expected.numpy(), 2e-6)
+
+
+@keras.saving.register_keras_serializable("keras_diet_tests")
+class Products(layers.PositionBias):
+    """Products of the states of queries and keys. They do not depend on positions."""
+
+    reads_content = True
+
+    def compute_scores(self, query, key, start_index):
+        return ops.matmul(query, ops.swapaxes(key, 1, 2))[:, None]
+
+
+@any_backend
+def test_documents_need_scores_of_distances(rng, monkeypatch):
+    encoder = make_encoder(rng, position_encoding=Products(NUM_HEADS, 7))
+    x = normal(rng, 1, 5, 6)
+    with pytest.raises(ValueError, match=r"must depend on positions only.*`distance_only = True`"):
+        encoder(x, document_ids=IDS[:1])
+    monkeypatch.setattr(Products, "distance_only", True)
+    found = to_numpy(encoder(x, document_ids=IDS[:1]))
+    assert_close(found[:, :2], encoder(x[:, :2]))
+
+
+class PlainAttention(keras.layers.MultiHeadAttention):
+    """A custom attention layer, which takes the scores of all pairs."""
+
+    def call(self, query, value, attention_bias, training=None, **kwargs):
+        assert attention_bias.shape == (BATCH, NUM_HEADS, 5, 5)
+        self.biases = [*getattr(self, "biases", []), to_numpy(attention_bias)]
+        return super().call(query, value, training=training)
+
+
+@any_backend
+def test_a_custom_attention_layer_gets_scores(rng, register):
+    name = register(
+        attention=PlainAttention, bias=layers.QueryRelativePositionBias, sharing_modes=("none",)
+    )
+    encoder = make_encoder(rng, position_encoding=name, segment_encoding="none")
+    x = normal(rng, BATCH, 5, 6)
+    encoder(x)
+    (seen,) = encoder.transformer_layers[0].self_attention.biases
+    assert_close(seen, encoder.position_biases[0](x))
