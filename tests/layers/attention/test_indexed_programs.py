@@ -290,7 +290,7 @@ def test_compiles_for_a_tpu(monkeypatch):
 HIDDEN, WINDOWS = NUM_HEADS * KEY_DIM, (None, 6, None, 6)
 
 
-def encoder_and_inputs(rng, implementation, num_layers=len(WINDOWS), **kwargs):
+def encoder_and_inputs(rng, implementation, num_layers=4, **kwargs):
     encoder = DietEncoder(
         num_layers, NUM_HEADS, 11, attention_implementation=implementation, dropout=0.0,
         max_sequence_length=LENGTH, num_segments=2, attention_windows=WINDOWS, **kwargs,
