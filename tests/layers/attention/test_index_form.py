@@ -96,8 +96,7 @@ def test_other_layers_do_not_have_it(rng):
     assert not has_scores_by_distance(None)
     assert not has_scores_by_distance(OwnCall(NUM_HEADS, 11)), "its call returns other scores"
     for name, spec in BIAS_LAYERS.items():
-        expected = spec.distance_only and not spec.reads_content
-        assert has_scores_by_distance(spec.make()) == expected, name
+        assert has_scores_by_distance(spec.make()) == (name in BY_DISTANCE), name
 
 
 PADDING = np.array([[1, 1, 1, 1, 0, 0, 1], [0, 1, 1, 1, 1, 1, 1]], "bool")

@@ -135,6 +135,14 @@ def test_program(situation, program):
     assert plan_of(**situation).program == program
 
 
+class OfContent(RelativePositionBias):
+    """Scores that depend on distances and on hidden states."""
+
+    reads_content = True
+
+
+CONTENT = OfContent(HEADS, 19)
+CONTENT.build()
 FLEX = {"length": LONG, "platform": "gpu", **TORCH, **AUTO}
 INDEXED = {"implementation": "indexed"}
 LOW_RANK, WINDOW = {"bias": low_rank()}, {"sliding_window": 3}
@@ -167,6 +175,7 @@ FEATURES = {"features": (features(2),), "padding_mask": PADDING, "is_causal": Tr
         ({**FLEX, "terms": {"bias": ROWS, "attention_mask": PAIRS}}, "kernel", "tensor"),
         ({**FLEX, "terms": {"bias": BY_POSITION}}, "kernel", "tensor"),
         ({**FLEX, "terms": LOW_RANK}, "kernel", "tensor"),
+        ({**FLEX, "terms": {"bias": CONTENT, **WINDOW}}, "kernel", "tensor"),
         # A stack may have layers with a window and without. They share the form of a bias.
         ({**FLEX, "terms": {**LOW_RANK, **WINDOW}}, "kernel", "tensor"),
         ({**FLEX, "terms": {"bias": TENSOR, **WINDOW}}, "kernel", "tensor"),
@@ -384,8 +393,9 @@ SHAW = RelativeMultiHeadAttention(HEADS, 5, 3)
         ("blockwise", BiasedMultiHeadAttention(HEADS, 5), Scores()),
         ("indexed", SHAW, None),
         ("indexed", BiasedMultiHeadAttention(HEADS, 5), BY_POSITION),
+        ("indexed", BiasedMultiHeadAttention(HEADS, 5), CONTENT),
     ],
-    ids=["features", "blockwise", "scores", "indexed", "positions"],
+    ids=["features", "blockwise", "scores", "indexed", "positions", "content"],
 )
 def test_implementations_that_a_stack_refuses(implementation, attention, bias):
     with pytest.raises(ValueError, match=f"attention_implementation='{implementation}' needs"):
