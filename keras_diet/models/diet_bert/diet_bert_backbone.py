@@ -180,7 +180,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
     # The type that `from_hugging_face` has read, which `export_to_hugging_face` writes.
     hugging_face_type: str | None = None
 
-    @takes_arguments_of(DietEncoder, without=("kernel_initializer", "encode_inputs"))
+    @takes_arguments_of(DietEncoder, without=("kernel_initializer", "encode_inputs", "pair_dim"))
     def __init__(
         self,
         vocabulary_size: int,
