@@ -89,9 +89,9 @@ class ForgettingPositionBias(PositionBias):
         super().__init__(num_heads, max_length, None, share_heads, initializer, **kwargs)
         self.bidirectional = bidirectional
         if bidirectional or self.compute_dtype == "bfloat16":
-            self.features = None
+            self.features = None  # type: ignore[method-assign, assignment]
 
-    def build(self, query_shape: Shape, key_shape: Shape | None = None) -> None:
+    def build(self, query_shape: Any = None, key_shape: Shape | None = None) -> None:
         """Create `gate_kernel` and `gate_bias`."""
         heads = (self.num_score_heads,)
         shape = (query_shape[-1], *heads)

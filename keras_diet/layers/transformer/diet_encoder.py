@@ -269,7 +269,7 @@ class DietEncoder(DietStack):
                 layer.build(inputs_shape)
         for layer in self.segment_biases:
             layer.build()
-        self.pair_biases = []
+        self.pair_biases: list[Any] = []
         for i in range(0 if self.pair_dim is None else self.num_layers):
             pair_bias = PairBias(self.num_heads, dtype=self.dtype_policy, name=f"pair_bias_{i}")
             pair_bias.build((None, None, None, self.pair_dim))
