@@ -146,7 +146,7 @@ def main() -> None:
     module, name = task["program"]
     program = getattr(importlib.import_module(module), name)
     model = keras.saving.load_model(task["path"], compile=False)
-    _write(model, *task["arguments"], program)
+    _write(model, *task["arguments"], program=program)
 
 
 if __name__ == "__main__":
