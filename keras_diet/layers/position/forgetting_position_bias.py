@@ -22,8 +22,8 @@ class ForgettingPositionBias(PositionBias):
 
     So the weight of key `j` is multiplied by the gates `f_l` of all tokens after it, up to query
     `i`. With a constant gate the layer is ALiBi. The bias has rank 2: its `features` are `(c_i, 1)`
-    and `(1, -c_j)`, without the minimum, which changes only keys after the query. Gates and sums are in float32 under every policy. Under bfloat16 there are no
-    `features`, because a kernel would round the sums.
+    and `(1, -c_j)`, without the minimum, which changes only keys after the query. Gates and sums are in float32 under every policy. Under bfloat16, on GPUs and on
+    TPUs there are no `features`, because products would round the sums.
 
     The paper has a causal mask. Without one, use `bidirectional`:
 
@@ -88,7 +88,9 @@ class ForgettingPositionBias(PositionBias):
         kwargs |= {"autocast": False}
         super().__init__(num_heads, max_length, None, share_heads, initializer, **kwargs)
         self.bidirectional = bidirectional
-        if bidirectional or self.compute_dtype == "bfloat16":
+        # GPUs and TPUs round the factors of a product in float32 to TF32 or bfloat16.
+        rounds = self.compute_dtype == "bfloat16" or _backend.platform() != "cpu"
+        if bidirectional or rounds:
             self.features = None  # type: ignore[method-assign, assignment]
 
     def build(self, query_shape: Any = None, key_shape: Shape | None = None) -> None:

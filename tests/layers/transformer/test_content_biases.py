@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_diet import layers
+from keras_diet import _backend, layers
 from tests.helpers import assert_close, gradients, randomize, to_numpy, weighted_sum
 from tests.layers import diet_decoders
 from tests.layers.bias_layers import BIAS_LAYERS, make_bias
@@ -95,6 +95,14 @@ def test_sums_are_not_rounded(rng, dtype):
     assert keras.backend.standardize_dtype(keys.dtype) == "float32"
     steps = bias(query[:, 98:], keys, start_index=98)
     assert_close(steps, expected[:, :, 98:], 1e-4)
+
+
+@any_backend
+@pytest.mark.parametrize("platform", ["gpu", "tpu"])
+def test_products_on_accelerators_would_round_the_sums(monkeypatch, platform):
+    assert layers.ForgettingPositionBias(NUM_HEADS).features is not None
+    monkeypatch.setattr(_backend, "platform", lambda: platform)
+    assert layers.ForgettingPositionBias(NUM_HEADS).features is None
 
 
 @any_backend
