@@ -22,8 +22,9 @@ class ForgettingPositionBias(PositionBias):
 
     So the weight of key `j` is multiplied by the gates `f_l` of all tokens after it, up to query
     `i`. With a constant gate the layer is ALiBi. The bias has rank 2: its `features` are `(c_i, 1)`
-    and `(1, -c_j)`, without the minimum, which changes only keys after the query. Gates and sums are in float32 under every policy. Under bfloat16, on GPUs and on
-    TPUs there are no `features`, because products would round the sums.
+    and `(1, -c_j)`, without the minimum, which changes only keys after the query. Gates and sums
+    are in float32 under every policy. Under bfloat16, on GPUs and on TPUs there are no `features`,
+    because products would round the sums.
 
     The paper has a causal mask. Without one, use `bidirectional`:
 
