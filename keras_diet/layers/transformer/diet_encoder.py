@@ -118,7 +118,8 @@ class DietEncoder(DietStack):
         normalization: `"layer_norm"`, `"layer_norm_without_beta"` or `"rms_norm"`, which is
             `gamma x / sqrt(mean(x^2) + epsilon)`. Defaults to `"layer_norm"`.
         normalize_inputs: bool. `False` leaves out the first normalization of the first block, with
-            `normalize_first`, for inputs that are normalized already. Defaults to `True`.
+            `normalize_first`, for inputs that are normalized already. Not with `share_layers`.
+            Defaults to `True`.
         attention_dropout: float or `None`. Dropout rate of the attention probabilities. With `0`
             fused kernels compute attention in training too, which have no dropout. Defaults to
             `None`, which means `dropout`.
@@ -215,6 +216,12 @@ class DietEncoder(DietStack):
             raise ValueError(
                 "`max_wavelength` must be one number for layers with the same weights. Received: "
                 f"max_wavelength={self.max_wavelength}, share_layers=True"
+            )
+        if share_layers and not self.normalize_inputs:
+            raise ValueError(
+                "`normalize_inputs` must be `True` for layers with the same weights, because "
+                "`False` concerns the first layer only. Received: normalize_inputs=False, "
+                "share_layers=True"
             )
         # Not every position encoding works with projected keys.
         find_position_encoding(position_encoding, projection_dim=projection_dim)
