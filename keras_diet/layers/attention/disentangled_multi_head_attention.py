@@ -208,8 +208,8 @@ def rows_of_distances(max_distance: int, num_buckets: int | None) -> np.ndarray:
     if num_buckets % 2 or middle >= max_distance - 1:
         raise ValueError(
             "`num_buckets` must be even and below `2 * max_distance - 2`. Received: num_buckets="
-            f"{num_buckets}, max_distance={max_distance}. Pass num_buckets=None for a row for each "
-            "distance."
+            f"{num_buckets}, max_distance={max_distance}. Pass an even number and a `max_distance` "
+            f"above {middle + 1}, or num_buckets=None for a row for each distance, as 'deberta_v1'."
         )
     size = np.maximum(abs(distances), middle)
     logarithm = np.log(size / middle) / np.log((max_distance - 1) / middle)

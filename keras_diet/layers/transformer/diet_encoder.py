@@ -107,8 +107,9 @@ class DietEncoder(DietStack):
             after the activation. Defaults to `0.0`.
         max_distance: int or `None`. With `"shaw"`, `"t5"` and `"tupe_rel"`, tokens at this distance
             and further away share parameters, and with `"query_relative"` they have no score.
-            `"deberta"` and `"deberta_v1"` share rows from there. Defaults to `None`: 1024 for Shaw
-            and the curves, 512 for DeBERTa, 128 for T5's bins.
+            `"deberta"` and `"deberta_v1"` share rows from there, and `"deberta"` needs more than
+            129. Defaults to `None`: 1024 for Shaw and the curves, 512 for DeBERTa, 128 for T5's
+            bins.
         recompute: What training computes again for the gradient, to save memory: `"none"`, the
             `"attention"` layers, or each `"block"`. Gradients are equal. Defaults to `"none"`.
         gated: bool. Whether the feed-forward networks are `W_2 (activation(W_1 x) * (W_g x))`.

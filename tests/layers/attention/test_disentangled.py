@@ -139,8 +139,15 @@ def test_layers_share_a_table(rng):
         ({"position_terms": ()}, "`position_terms` must be"),
         ({"num_buckets": 7}, "`num_buckets` must be even.*=7"),
         ({"num_buckets": 8, "max_distance": 5}, "`num_buckets` must be even and below"),
+        # That of `DietEncoder`, which has no `num_buckets`.
+        ({"max_distance": 129}, "a `max_distance` above 129, or"),
     ],
 )
 def test_refused_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         DisentangledMultiHeadAttention(NUM_HEADS, KEY_DIM, **arguments)
+
+
+@pytest.mark.any_backend
+def test_the_smallest_distance_of_256_buckets():
+    assert DisentangledMultiHeadAttention(NUM_HEADS, KEY_DIM, 130).table.num_rows == 512
