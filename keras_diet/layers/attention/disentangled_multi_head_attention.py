@@ -73,8 +73,8 @@ class DisentangledMultiHeadAttention(BiasedMultiHeadAttention):
 
     Raises:
         ValueError: If a size is not a positive integer; if `position_terms` are others; if
-            `num_buckets` is odd or not below `2 * max_distance - 2`; if `attention_axes` or
-            `block_size` is given. Otherwise as `BiasedMultiHeadAttention`.
+            `num_buckets` is odd or not below `2 * max_distance - 2`; if the `table` has another
+            number of rows; if `attention_axes` or `block_size` is given. Otherwise as `BiasedMultiHeadAttention`.
 
     Example:
 
@@ -121,8 +121,16 @@ class DisentangledMultiHeadAttention(BiasedMultiHeadAttention):
         if self.scale is None:
             self.score_scale = 1.0 / math.sqrt(key_dim * (1 + len(self.position_terms)))
         self._rows = rows_of_distances(self.max_distance, self.num_buckets)
+        num_rows = 2 * (self.num_buckets or self.max_distance)
+        if table is not None and table.num_rows != num_rows:
+            raise ValueError(
+                "`table` must have two rows for each of `num_buckets`, or without them for each "
+                f"distance up to `max_distance`. Received: num_rows={table.num_rows} with "
+                f"num_buckets={num_buckets}, max_distance={max_distance}. Pass a table with "
+                f"num_rows={num_rows}."
+            )
         self.table = table or PositionTable(
-            2 * (self.num_buckets or self.max_distance),
+            num_rows,
             normalize_table,
             self.embedding_initializer,
             dtype=self.dtype_policy,

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_diet.layers import DisentangledMultiHeadAttention
+from keras_diet.layers import DisentangledMultiHeadAttention, PositionTable
 from keras_diet.layers.attention.disentangled_multi_head_attention import rows_of_distances
 from tests.helpers import assert_close, randomize, to_numpy
 
@@ -139,6 +139,8 @@ def test_layers_share_a_table(rng):
         ({"position_terms": ()}, "`position_terms` must be"),
         ({"num_buckets": 7}, "`num_buckets` must be even.*=7"),
         ({"num_buckets": 8, "max_distance": 5}, "`num_buckets` must be even and below"),
+        ({"table": PositionTable(10)}, "`table` must.*=10 with num_buckets=256.*num_rows=512"),
+        ({"table": PositionTable(512), "num_buckets": None, "max_distance": 9}, "num_rows=18"),
         # That of `DietEncoder`, which has no `num_buckets`.
         ({"max_distance": 129}, "a `max_distance` above 129, or"),
     ],
