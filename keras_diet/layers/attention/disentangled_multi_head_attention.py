@@ -74,7 +74,8 @@ class DisentangledMultiHeadAttention(BiasedMultiHeadAttention):
     Raises:
         ValueError: If a size is not a positive integer; if `position_terms` are others; if
             `num_buckets` is odd or not below `2 * max_distance - 2`; if the `table` has another
-            number of rows; if `attention_axes` or `block_size` is given. Otherwise as `BiasedMultiHeadAttention`.
+            number of rows; if `attention_axes` or `block_size` is given. Otherwise as
+            `BiasedMultiHeadAttention`.
 
     Example:
 
