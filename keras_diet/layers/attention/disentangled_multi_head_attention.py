@@ -2,7 +2,7 @@
 
 import functools
 import math
-from typing import Any
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -13,6 +13,7 @@ from keras_diet.layers import initializers
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.attention.key_memory import may_share_rows, repeat_rows
+from keras_diet.layers.configuration import deserialized
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.position_table import PositionTable
 from keras_diet.layers.position.relative_shift import distances_of_pairs, scores_of_vectors
@@ -56,8 +57,8 @@ class DisentangledMultiHeadAttention(BiasedMultiHeadAttention):
         normalize_table: bool. Whether the table has a layer normalization, as in v2 and v3.
             Defaults to `True`.
         table: `PositionTable` or `None`. A table that other layers use too. It replaces
-            `normalize_table` and `embedding_initializer`. Defaults to `None`: a table of this
-            layer. A loaded layer has its own table, too.
+            `normalize_table` and `embedding_initializer`. The layers of a loaded model share it,
+            too, but a copy by `from_config` has its own. Defaults to `None`: a table of this layer.
         embedding_initializer: Initializer of the table. Defaults to `None`, which means
             `keras.initializers.TruncatedNormal(stddev=0.02)`.
         **kwargs: Keyword arguments of `BiasedMultiHeadAttention`, without `attention_axes`.
@@ -130,6 +131,8 @@ class DisentangledMultiHeadAttention(BiasedMultiHeadAttention):
                 f"num_buckets={num_buckets}, max_distance={max_distance}. Pass a table with "
                 f"num_rows={num_rows}."
             )
+        if table is not None:
+            table.is_shared = True
         self.table = table or PositionTable(
             num_rows,
             normalize_table,
@@ -199,8 +202,17 @@ class DisentangledMultiHeadAttention(BiasedMultiHeadAttention):
         return scores_of_vectors(heads, vectors, self.score_scale, *lengths, rows=rows)
 
     def get_config(self) -> Config:
-        """Return the constructor's arguments, without the table."""
-        return super().get_config() | {"table": None}
+        """Return the constructor's arguments, with a table that was one."""
+        config = super().get_config()
+        if not self.table.is_shared:
+            return {**config, "table": None}
+        # While Keras loads a model, objects with the same number are one object.
+        return {**config, "table": {**config["table"], "shared_object_id": id(self.table)}}
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """Make the layer from its configuration."""
+        return super().from_config(deserialized(config))
 
 
 def rows_of_distances(max_distance: int, num_buckets: int | None) -> np.ndarray:
