@@ -151,6 +151,11 @@ class DisentangledMultiHeadAttention(BiasedMultiHeadAttention):
             self.position_denses = {name: self._make_dense(name) for name in self.position_terms}
 
     def _make_dense(self, name):
+        names = [
+            f"{weight}_{kind}"
+            for weight in ("kernel", "bias")
+            for kind in ("regularizer", "constraint")
+        ]
         # b: one; r: rows; d: hidden size; h: heads; k: head size
         dense = keras.layers.EinsumDense(
             "brd,dhk->brhk",
@@ -160,6 +165,7 @@ class DisentangledMultiHeadAttention(BiasedMultiHeadAttention):
             bias_initializer=initializers.fresh(self.query_dense.bias_initializer),
             dtype=self.dtype_policy,
             name=f"position_{name}",
+            **{each: getattr(self.query_dense, each) for each in names},
         )
         dense.build((1, None, self.table.dim))
         return dense
