@@ -348,7 +348,9 @@ def measure_row(
         memory = getattr(step, "memory", None)
         memory = measure.memory_of(step) if memory is None else memory
     except Exception as error:
-        if "memory" not in str(error).lower():
+        # Of PyTorch and of JAX. Other errors may speak of memory, too.
+        is_full = type(error).__name__ == "OutOfMemoryError" or "RESOURCE_EXHAUSTED" in str(error)
+        if not is_full:
             raise
         return {"failed": "out of memory"}
     (seconds,) = measure.time_in_turn({"step": step}, rounds).values()

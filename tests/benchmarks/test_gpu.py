@@ -88,11 +88,17 @@ def test_a_lost_gradient_is_seen(monkeypatch):
 
 
 def test_what_does_not_fit_into_memory_is_marked():
-    def run():
-        raise RuntimeError("CUDA out of memory. Tried to allocate 1.00 TiB")
+    import torch
 
-    failed = gpu.measure_row(lambda: run, None, 1)
-    assert failed == {"failed": "out of memory"}
+    def fail(error):
+        raise error
+
+    errors = [torch.OutOfMemoryError("CUDA"), RuntimeError("RESOURCE_EXHAUSTED: 1.00 TiB")]
+    for error in errors:
+        failed = gpu.measure_row(lambda error=error: fail(error), None, 1)
+        assert failed == {"failed": "out of memory"}
+    with pytest.raises(RuntimeError, match="illegal memory access"):
+        gpu.measure_row(lambda: fail(RuntimeError("illegal memory access")), None, 1)
     # A row whose reference failed has no ratio.
     found = gpu.measure_row(lambda: lambda: None, failed, 1)
     assert np.isfinite(found["milliseconds"])

@@ -90,7 +90,7 @@ OF_BERT = {
     **{"pooler_activation": "relu", "dropped_token": 4, "head_dim": 6, "share_layers": True},
     # Of the encoder.
     **{"gated": True, "layer_norm_epsilon": 0.003, "initial_score_stddev": 0.3, "use_bias": False},
-    **{"normalize_first": True, "normalize_inputs": False, "normalization": "rms_norm"},
+    **{"normalize_first": True, "normalize_inputs": True, "normalization": "rms_norm"},
     **{
         "activation_dropout": 0.2,
         "attention_dropout": 0.4,
@@ -102,6 +102,7 @@ OF_BERT = {
 BLOCKWISE = {"position_encoding": "diet_rel", "rank": None, "projection_dim": None}
 BLOCKWISE |= {"attention_implementation": "blockwise", "cached_positions": True}
 BLOCKWISE |= {"first_position": None, "attention_windows": [3, None]}
+BLOCKWISE |= {"share_layers": False, "normalize_inputs": False}
 OF_TRANSLATOR = {
     **COMMON,
     **{"position_encoding": "shaw", "rank": None, "max_distance": 4, "activation": "tanh"},

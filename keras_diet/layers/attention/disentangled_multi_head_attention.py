@@ -2,7 +2,7 @@
 
 import functools
 import math
-from typing import Any
+from typing import Any, Self
 
 import keras
 import numpy as np
@@ -13,6 +13,7 @@ from keras_diet.layers import initializers
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.attention.key_memory import may_share_rows, repeat_rows
+from keras_diet.layers.configuration import deserialized
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.position_table import PositionTable
 from keras_diet.layers.position.relative_shift import distances_of_pairs, scores_of_vectors
@@ -56,8 +57,8 @@ class DisentangledMultiHeadAttention(BiasedMultiHeadAttention):
         normalize_table: bool. Whether the table has a layer normalization, as in v2 and v3.
             Defaults to `True`.
         table: `PositionTable` or `None`. A table that other layers use too. It replaces
-            `normalize_table` and `embedding_initializer`. Defaults to `None`: a table of this
-            layer. A loaded layer has its own table, too.
+            `normalize_table` and `embedding_initializer`. The layers of a loaded model share it,
+            too, but a copy by `from_config` has its own. Defaults to `None`: a table of this layer.
         embedding_initializer: Initializer of the table. Defaults to `None`, which means
             `keras.initializers.TruncatedNormal(stddev=0.02)`.
         **kwargs: Keyword arguments of `BiasedMultiHeadAttention`, without `attention_axes`.
@@ -73,8 +74,9 @@ class DisentangledMultiHeadAttention(BiasedMultiHeadAttention):
 
     Raises:
         ValueError: If a size is not a positive integer; if `position_terms` are others; if
-            `num_buckets` is odd or not below `2 * max_distance - 2`; if `attention_axes` or
-            `block_size` is given. Otherwise as `BiasedMultiHeadAttention`.
+            `num_buckets` is odd or not below `2 * max_distance - 2`; if the `table` has another
+            number of rows; if `attention_axes` or `block_size` is given. Otherwise as
+            `BiasedMultiHeadAttention`.
 
     Example:
 
@@ -121,8 +123,18 @@ class DisentangledMultiHeadAttention(BiasedMultiHeadAttention):
         if self.scale is None:
             self.score_scale = 1.0 / math.sqrt(key_dim * (1 + len(self.position_terms)))
         self._rows = rows_of_distances(self.max_distance, self.num_buckets)
+        num_rows = 2 * (self.num_buckets or self.max_distance)
+        if table is not None and table.num_rows != num_rows:
+            raise ValueError(
+                "`table` must have two rows for each of `num_buckets`, or without them for each "
+                f"distance up to `max_distance`. Received: num_rows={table.num_rows} with "
+                f"num_buckets={num_buckets}, max_distance={max_distance}. Pass a table with "
+                f"num_rows={num_rows}."
+            )
+        if table is not None:
+            table.is_shared = True
         self.table = table or PositionTable(
-            2 * (self.num_buckets or self.max_distance),
+            num_rows,
             normalize_table,
             self.embedding_initializer,
             dtype=self.dtype_policy,
@@ -139,6 +151,11 @@ class DisentangledMultiHeadAttention(BiasedMultiHeadAttention):
             self.position_denses = {name: self._make_dense(name) for name in self.position_terms}
 
     def _make_dense(self, name):
+        names = [
+            f"{weight}_{kind}"
+            for weight in ("kernel", "bias")
+            for kind in ("regularizer", "constraint")
+        ]
         # b: one; r: rows; d: hidden size; h: heads; k: head size
         dense = keras.layers.EinsumDense(
             "brd,dhk->brhk",
@@ -148,6 +165,7 @@ class DisentangledMultiHeadAttention(BiasedMultiHeadAttention):
             bias_initializer=initializers.fresh(self.query_dense.bias_initializer),
             dtype=self.dtype_policy,
             name=f"position_{name}",
+            **{each: getattr(self.query_dense, each) for each in names},
         )
         dense.build((1, None, self.table.dim))
         return dense
@@ -190,8 +208,17 @@ class DisentangledMultiHeadAttention(BiasedMultiHeadAttention):
         return scores_of_vectors(heads, vectors, self.score_scale, *lengths, rows=rows)
 
     def get_config(self) -> Config:
-        """Return the constructor's arguments, without the table."""
-        return super().get_config() | {"table": None}
+        """Return the constructor's arguments, with a table that was one."""
+        config = super().get_config()
+        if not self.table.is_shared:
+            return {**config, "table": None}
+        # While Keras loads a model, objects with the same number are one object.
+        return {**config, "table": {**config["table"], "shared_object_id": id(self.table)}}
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """Make the layer from its configuration."""
+        return super().from_config(deserialized(config))
 
 
 def rows_of_distances(max_distance: int, num_buckets: int | None) -> np.ndarray:
@@ -208,8 +235,8 @@ def rows_of_distances(max_distance: int, num_buckets: int | None) -> np.ndarray:
     if num_buckets % 2 or middle >= max_distance - 1:
         raise ValueError(
             "`num_buckets` must be even and below `2 * max_distance - 2`. Received: num_buckets="
-            f"{num_buckets}, max_distance={max_distance}. Pass num_buckets=None for a row for each "
-            "distance."
+            f"{num_buckets}, max_distance={max_distance}. Pass an even number and a `max_distance` "
+            f"above {middle + 1}, or num_buckets=None for a row for each distance, as 'deberta_v1'."
         )
     size = np.maximum(abs(distances), middle)
     logarithm = np.log(size / middle) / np.log((max_distance - 1) / middle)

@@ -45,6 +45,12 @@ def swap_heads(tensors: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
 
 def write_keys(memory: KeyMemory, new: KeysAndValues, start_index: Any) -> KeyMemory:
     """Return a copy of `memory` in which `new` begins at the position `start_index`."""
+    if len(memory) != len(new):
+        raise ValueError(
+            "A memory must have what its bias layer keeps of the keys. Received: a memory of "
+            f"{len(memory)} tensors, and {len(new)} tensors of new keys. Pass the same "
+            "`attention_bias` to `start_memory` and to all steps."
+        )
     start = (0, 0, start_index, 0)
     return tuple(
         _backend.slice_update(old, start, ops.cast(part, old.dtype))

@@ -62,7 +62,7 @@ class ForgettingPositionBias(PositionBias):
     x = np.random.normal(size=(2, 10, 32)).astype("float32")
     position_bias = keras_diet.layers.ForgettingPositionBias(num_heads=4)
     attention = keras_diet.layers.BiasedMultiHeadAttention(num_heads=4, key_dim=8)
-    y = attention(x, x, attention_bias=position_bias(x), use_causal_mask=True)
+    y = attention(x, x, attention_bias=position_bias, use_causal_mask=True)
     ```
 
     References:

@@ -43,7 +43,9 @@ class PositionBias(keras.layers.Layer):
     If the scores depend on the distance of query and key alone, `distance_only = True` saves time
     and memory with the `document_ids` of an encoder. Subclasses inherit it, also those of
     `AlibiPositionBias` and of other biases of the distance. Set it to `False` if your scores need
-    more than the distance: nothing checks it, and documents would get wrong scores.
+    more than the distance: nothing checks it, and documents would get wrong scores. With
+    `attention_implementation="indexed"`, `compute_scores` gets one query and `T + S - 1` keys,
+    which may be more than `max_length`.
 
     A bias that depends on the hidden states sets `reads_content = True`. Then `compute_scores` gets
     the tensors `query` and `key` in place of their lengths, and returns `(B, H or 1, T, S)`:

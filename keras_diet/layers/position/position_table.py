@@ -10,6 +10,9 @@ from keras_diet.layers.configuration import with_arguments
 from keras_diet.layers.initializers import embedding_initializer, fresh
 from keras_diet.types import Config, Initializer, Shape, Tensor
 
+# Of the layer normalization, as in DeBERTa.
+EPSILON = 1e-7
+
 
 @keras.saving.register_keras_serializable(package="keras_diet")
 class PositionTable(keras.layers.Layer):
@@ -22,7 +25,6 @@ class PositionTable(keras.layers.Layer):
         normalize: bool. Whether the vectors are normalized, as in DeBERTa v2. Defaults to `True`.
         initializer: Initializer of the vectors. Defaults to `None`, which means
             `keras.initializers.TruncatedNormal(stddev=0.02)`.
-        epsilon: float. Epsilon of the normalization. Defaults to `1e-7`, as in DeBERTa.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 
     Example:
@@ -39,14 +41,14 @@ class PositionTable(keras.layers.Layer):
         num_rows: int,
         normalize: bool = True,
         initializer: Initializer = None,
-        epsilon: float = 1e-7,
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
         self.num_rows = validation.positive_int("num_rows", num_rows)
         self.normalize = normalize
         self.initializer = embedding_initializer(initializer)
-        self.epsilon = validation.positive_number("epsilon", epsilon)
+        # Whether a layer got it as an argument, so that other layers may have it.
+        self.is_shared = False
 
     def build(self, inputs_shape: Shape) -> None:
         """Create `embedding`, of the width of the inputs of attention, and the normalization."""
@@ -58,7 +60,7 @@ class PositionTable(keras.layers.Layer):
         self.layer_norm = None
         if self.normalize:
             self.layer_norm = keras.layers.LayerNormalization(
-                epsilon=self.epsilon, dtype=self.dtype_policy, name="layer_norm"
+                epsilon=EPSILON, dtype=self.dtype_policy, name="layer_norm"
             )
             self.layer_norm.build(shape)
         self.built = True

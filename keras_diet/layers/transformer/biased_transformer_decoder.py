@@ -106,7 +106,7 @@ class BiasedTransformerDecoder(TransformerBlock):
     Raises:
         ValueError: If `num_heads` does not divide the hidden size. If `encoder_outputs` and a
             `memory` are given. If the inputs do not fit into the memory. If a mask has another
-            shape or other values than 0 and 1.
+            shape or other values than 0 and 1. If the memory was started with another kind of bias.
 
     Example:
 
@@ -211,6 +211,8 @@ class BiasedTransformerDecoder(TransformerBlock):
             else:
                 new_keys = self.self_attention.project_keys(x)
                 if keeps_keys(score_terms.bias):
+                    if not score_terms.bias.built:
+                        score_terms.bias(x[:, :1])
                     new_keys = (*new_keys, score_terms.bias.project_keys(x))
                 target = write_keys(memory[0], new_keys, score_terms.start_index)
                 value, keys, cross_keys = None, swap_heads(target), swap_heads(memory[1])

@@ -107,8 +107,9 @@ class DietEncoder(DietStack):
             after the activation. Defaults to `0.0`.
         max_distance: int or `None`. With `"shaw"`, `"t5"` and `"tupe_rel"`, tokens at this distance
             and further away share parameters, and with `"query_relative"` they have no score.
-            `"deberta"` and `"deberta_v1"` share rows from there. Defaults to `None`: 1024 for Shaw
-            and the curves, 512 for DeBERTa, 128 for T5's bins.
+            `"deberta"` and `"deberta_v1"` share rows from there, and `"deberta"` needs more than
+            129. Defaults to `None`: 1024 for Shaw and the curves, 512 for DeBERTa, 128 for T5's
+            bins.
         recompute: What training computes again for the gradient, to save memory: `"none"`, the
             `"attention"` layers, or each `"block"`. Gradients are equal. Defaults to `"none"`.
         gated: bool. Whether the feed-forward networks are `W_2 (activation(W_1 x) * (W_g x))`.
@@ -118,7 +119,8 @@ class DietEncoder(DietStack):
         normalization: `"layer_norm"`, `"layer_norm_without_beta"` or `"rms_norm"`, which is
             `gamma x / sqrt(mean(x^2) + epsilon)`. Defaults to `"layer_norm"`.
         normalize_inputs: bool. `False` leaves out the first normalization of the first block, with
-            `normalize_first`, for inputs that are normalized already. Defaults to `True`.
+            `normalize_first`, for inputs that are normalized already. Not with `share_layers`.
+            Defaults to `True`.
         attention_dropout: float or `None`. Dropout rate of the attention probabilities. With `0`
             fused kernels compute attention in training too, which have no dropout. Defaults to
             `None`, which means `dropout`.
@@ -215,6 +217,12 @@ class DietEncoder(DietStack):
             raise ValueError(
                 "`max_wavelength` must be one number for layers with the same weights. Received: "
                 f"max_wavelength={self.max_wavelength}, share_layers=True"
+            )
+        if share_layers and not self.normalize_inputs:
+            raise ValueError(
+                "`normalize_inputs` must be `True` for layers with the same weights, because "
+                "`False` concerns the first layer only. Received: normalize_inputs=False, "
+                "share_layers=True"
             )
         # Not every position encoding works with projected keys.
         find_position_encoding(position_encoding, projection_dim=projection_dim)

@@ -1,9 +1,14 @@
 """DeBERTa's attention computes what `transformers` computes, and has its logarithmic rows."""
 
+import keras
 import numpy as np
 import pytest
 
-from keras_diet.layers import DisentangledMultiHeadAttention
+from keras_diet.layers import (
+    BiasedTransformerEncoder,
+    DisentangledMultiHeadAttention,
+    PositionTable,
+)
 from keras_diet.layers.attention.disentangled_multi_head_attention import rows_of_distances
 from tests.helpers import assert_close, randomize, to_numpy
 
@@ -123,12 +128,50 @@ def test_rows_of_far_distances():
     assert len(set(expected)) == 512
 
 
+def make_attentions(table):
+    """Two attention layers with one table, which the first makes if it is `None`."""
+    first = DisentangledMultiHeadAttention(NUM_HEADS, KEY_DIM, table=table)
+    return first, DisentangledMultiHeadAttention(NUM_HEADS, KEY_DIM, table=first.table)
+
+
+@pytest.mark.parametrize("table", [None, PositionTable(512)], ids=["of a layer", "of the user"])
+@pytest.mark.parametrize("in_blocks", [False, True], ids=["attention", "blocks"])
+def test_layers_of_a_loaded_model_share_a_table(rng, tmp_path, in_blocks, table):
+    attentions = make_attentions(table)
+    x = inputs = keras.Input((LENGTH, HIDDEN))
+    for attention in attentions:
+        if in_blocks:
+            x = BiasedTransformerEncoder(5, NUM_HEADS, self_attention=attention)(x)
+        else:
+            x = attention(x, x)
+    model = randomize(keras.Model(inputs, x), rng)
+    model.save(tmp_path / "model.keras")
+    copy = keras.saving.load_model(tmp_path / "model.keras")
+    batch = rng.normal(size=(2, LENGTH, HIDDEN)).astype("float32")
+    assert_close(copy(batch), model(batch), 1e-5)
+    first, second = (getattr(each, "self_attention", each).table for each in copy.layers[1:])
+    assert first is second
+    assert len(copy.weights) == len(model.weights)
+
+
 @pytest.mark.any_backend
-def test_layers_share_a_table(rng):
-    first = randomize(DisentangledMultiHeadAttention(NUM_HEADS, KEY_DIM), rng)
-    second = DisentangledMultiHeadAttention(NUM_HEADS, KEY_DIM, table=first.table)
-    assert second.table is first.table
-    assert DisentangledMultiHeadAttention.from_config(second.get_config()).table is not first.table
+def test_a_copy_of_a_layer_has_its_own_table():
+    layer = make_attentions(None)[1]
+    assert DisentangledMultiHeadAttention.from_config(layer.get_config()).table is not layer.table
+
+
+@pytest.mark.any_backend
+def test_regularizers_and_constraints_reach_the_projections_of_the_table():
+    arguments = {
+        **{"kernel_regularizer": "l1", "bias_regularizer": "l2"},
+        **{"kernel_constraint": "unit_norm", "bias_constraint": "non_neg"},
+    }
+    attention = DisentangledMultiHeadAttention(3, 4, share_projections=False, **arguments)
+    attention.build((2, LENGTH, HIDDEN), (2, LENGTH, HIDDEN))
+    for name in arguments:
+        assert getattr(attention.query_dense, name) is not None
+        kinds = [type(getattr(each, name)) for each in attention.position_denses.values()]
+        assert kinds == 2 * [type(getattr(attention.query_dense, name))], name
 
 
 @pytest.mark.any_backend
@@ -139,8 +182,17 @@ def test_layers_share_a_table(rng):
         ({"position_terms": ()}, "`position_terms` must be"),
         ({"num_buckets": 7}, "`num_buckets` must be even.*=7"),
         ({"num_buckets": 8, "max_distance": 5}, "`num_buckets` must be even and below"),
+        ({"table": PositionTable(10)}, "`table` must.*=10 with num_buckets=256.*num_rows=512"),
+        ({"table": PositionTable(512), "num_buckets": None, "max_distance": 9}, "num_rows=18"),
+        # That of `DietEncoder`, which has no `num_buckets`.
+        ({"max_distance": 129}, "a `max_distance` above 129, or"),
     ],
 )
 def test_refused_arguments(arguments, message):
     with pytest.raises(ValueError, match=message):
         DisentangledMultiHeadAttention(NUM_HEADS, KEY_DIM, **arguments)
+
+
+@pytest.mark.any_backend
+def test_the_smallest_distance_of_256_buckets():
+    assert DisentangledMultiHeadAttention(NUM_HEADS, KEY_DIM, 130).table.num_rows == 512

@@ -10,7 +10,9 @@ from keras_diet.layers import (
     AttentionHook,
     BiasedMultiHeadAttention,
     FirePositionBias,
+    ForgettingPositionBias,
     LinformerMultiHeadAttention,
+    QueryRelativePositionBias,
     RelativeMultiHeadAttention,
     RelativePositionBias,
     ScoreTerms,
@@ -143,6 +145,8 @@ class OfContent(RelativePositionBias):
 
 CONTENT = OfContent(HEADS, 19)
 CONTENT.build()
+CURVES, GATES = QueryRelativePositionBias(HEADS), ForgettingPositionBias(HEADS)
+GATES_BOTH = ForgettingPositionBias(HEADS, bidirectional=True)
 INDEXED = {"implementation": "indexed"}
 FLEX = {"length": LONG, "platform": "gpu", **TORCH, **INDEXED}
 LOW_RANK, WINDOW = {"bias": low_rank()}, {"sliding_window": 3}
@@ -176,7 +180,11 @@ FEATURES = {"features": (features(2),), "padding_mask": PADDING, "is_causal": Tr
         ({**FLEX, "terms": {"bias": ROWS, "start_index": 2}}, "kernel", "tensor"),
         ({**FLEX, "terms": {"bias": ROWS, "attention_mask": PAIRS}}, "kernel", "tensor"),
         ({**FLEX, "terms": {"bias": BY_POSITION}}, "kernel", "tensor"),
+        # There is no one score for each distance if scores depend on hidden states.
         ({**FLEX, "terms": {"bias": CONTENT, **WINDOW}}, "kernel", "tensor"),
+        ({**FLEX, "terms": {"bias": CURVES}}, "kernel", "tensor"),
+        ({**FLEX, "terms": {"bias": GATES_BOTH}}, "kernel", "tensor"),
+        ({**FLEX, "terms": {"bias": GATES, "is_causal": True}}, "flex", "low_rank"),
         ({**FLEX, "terms": {"bias": TENSOR, **WINDOW}}, "kernel", "tensor"),
         ({**FLEX, "block_size": 3, "terms": {"bias": ROWS}}, "kernel", "rows"),
         # No GPU and no TPU has measured these kernels, so "auto" does not take them.
@@ -383,8 +391,10 @@ SHAW = RelativeMultiHeadAttention(HEADS, 5, 3)
         ("indexed", SHAW, None),
         ("indexed", BiasedMultiHeadAttention(HEADS, 5), BY_POSITION),
         ("indexed", BiasedMultiHeadAttention(HEADS, 5), CONTENT),
+        ("indexed", BiasedMultiHeadAttention(HEADS, 5), CURVES),
+        ("indexed", BiasedMultiHeadAttention(HEADS, 5), GATES_BOTH),
     ],
-    ids=["features", "blockwise", "scores", "indexed", "positions", "content"],
+    ids=["features", "blockwise", "scores", "indexed", "positions", "content", "curves", "gates"],
 )
 def test_implementations_that_a_stack_refuses(implementation, attention, bias):
     with pytest.raises(ValueError, match=f"attention_implementation='{implementation}' needs"):

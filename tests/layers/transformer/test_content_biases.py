@@ -141,6 +141,23 @@ def test_decoding_in_half_precision(name, dtype):
 
 
 @any_backend
+def test_a_block_keeps_the_gates_of_a_new_bias(rng):
+    block = layers.BiasedTransformerDecoder(23, NUM_HEADS, head_dim=4)
+    target, source = normal(rng, 1, LENGTH, HIDDEN), normal(rng, 1, 3, HIDDEN)
+    block.build(target.shape, source.shape)
+    bias = layers.ForgettingPositionBias(NUM_HEADS, initializer="normal")
+    memory, steps = block.start_memory(1, LENGTH, source, bias), []
+    for i in range(LENGTH):
+        arguments = {"memory": memory, "start_index": i, "attention_bias": bias}
+        step, memory = block(target[:, i : i + 1], **arguments)
+        steps.append(step)
+    assert_close(ops.concatenate(steps, 1), block(target, source, attention_bias=bias), 1e-5)
+    memory = block.start_memory(1, LENGTH, source)
+    with pytest.raises(ValueError, match=r"2 tensors.*3 tensors.*same `attention_bias`"):
+        block(target[:, :1], memory=memory, attention_bias=bias)
+
+
+@any_backend
 def test_a_constant_mixture_is_diet_rel(rng):
     expected = randomize(layers.RelativePositionBias(NUM_HEADS, 11), rng)
     bias = layers.QueryRelativePositionBias(

@@ -59,6 +59,18 @@ def test_arguments(name, value, message):
     assert name in str(error.value)
 
 
+@pytest.mark.parametrize(
+    "name, value, others",
+    [
+        ("normalize_inputs", False, {"normalize_first": True}),
+        ("max_wavelength", (7.0, 90.0), {"position_encoding": "rotary"}),
+    ],
+)
+def test_what_differs_between_layers_needs_weights_of_each(name, value, others):
+    with pytest.raises(ValueError, match=f"`{name}` must be.*same weights.*share_layers=True"):
+        L.DietEncoder(2, 3, 23, share_layers=True, **{name: value}, **others)
+
+
 # Arguments that an encoding does not use, or not with this value.
 UNUSED = [
     ("diet_rel", "rank", 5),
