@@ -6,6 +6,7 @@ import keras
 import keras_hub
 import numpy as np
 import pytest
+import tokenizers
 from keras_hub.src.utils import preset_utils
 
 from keras_diet.models import (
@@ -196,6 +197,28 @@ def test_cross_encoders(activation, tmp_path):
             assert_close(again, expected, 1e-5)
     # A classifier returns logits, as in `transformers`.
     assert DietBertTextClassifier.from_hugging_face(tmp_path).output_kind == "logits"
+
+
+@any_backend
+@pytest.mark.parametrize("model_type", ["bert", None])
+def test_programs_of_rerankers(model_type, tmp_path):
+    """A program returns logits, because the configuration names the activation of the scores."""
+    onnxruntime = pytest.importorskip("onnxruntime")
+    reranker = make_reranker("sigmoid")
+    reranker.export_to_hugging_face(tmp_path, model_type, onnx=True)
+    config = json.loads((tmp_path / "config.json").read_text())
+    assert config["sentence_transformers"] == {"activation_fn": NAMES["sigmoid"]}
+    session = onnxruntime.InferenceSession(tmp_path / "onnx/model.onnx")
+    fast = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    rows = fast.encode_batch(list(zip(QUERIES, PAIRS, strict=False)))
+    inputs = {
+        "input_ids": np.array([row.ids for row in rows]),
+        "attention_mask": np.array([row.attention_mask for row in rows]),
+        "token_type_ids": np.array([row.type_ids for row in rows]),
+    }
+    scores = reranker.predict((QUERIES, PAIRS[:3]), verbose=0)
+    (found,) = session.run(["logits"], inputs)
+    assert_close(found, np.log(scores / (1 - scores)), 1e-4)
 
 
 @any_backend

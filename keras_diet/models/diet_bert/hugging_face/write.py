@@ -27,6 +27,7 @@ from keras_diet.models.diet_bert.hugging_face.heads import (
     OUR_POOLINGS,
     SENTENCE_FILES,
     SENTENCE_TRANSFORMER,
+    TEXT_RERANKER,
 )
 from keras_diet.models.diet_bert.hugging_face.programs import write_programs
 from keras_diet.models.diet_bert.hugging_face.weights import parts_by_name
@@ -68,7 +69,8 @@ def write_hugging_face(
     | embedder | `last_hidden_state`, and `sentence_embedding` of shape `(B, hidden_dim)` |
     | question answerer | `start_logits`, `end_logits` |
     | masked language model | `logits` of all tokens |
-    | classifier, reranker | `logits` |
+    | classifier | `logits` |
+    | reranker | `logits`, before the activation, which `config.json` names |
 
     Args:
         folder: The folder. It is made if it does not exist.
@@ -138,7 +140,8 @@ def _config_of_program(model):
     Clients find out by the type which inputs and heads a program has. They know BERT's.
     """
     backbone, head = getattr(model, "backbone", model), model.trained_head
-    _check_activation(model, "an ONNX file")
+    if head is not TEXT_RERANKER:
+        _check_activation(model, "an ONNX file")
     return {
         "model_type": "bert",
         "architectures": [f"Bert{head.kinds[0] if head.kinds else 'Model'}"],
