@@ -60,6 +60,10 @@ def write_hugging_face(
 
     All files appear or none. A model that was in the folder is replaced.
 
+    Texts that are too long are cut as in `transformers`. If both texts of a pair are cut and one of
+    them keeps a token more, it is the longer one, or the second one if they are equal. With a
+    `HuggingFaceTokenizer`, preprocessors do the same. With other tokenizers it is the first one.
+
     The inputs of the program are `input_ids`, `attention_mask` and, if the model reads segments,
     `token_type_ids`, in int64. The outputs have the names and shapes of `transformers`:
 
@@ -84,8 +88,8 @@ def write_hugging_face(
     Raises:
         ValueError: If the type is not given, or does not compute what the model computes; if a
             classifier has an activation, because the models of `transformers` return logits; if
-            the model has LoRA or quantized weights; or, with `onnx`, if the tokenizer cannot be
-            written.
+            the model has LoRA or quantized weights; if its preprocessor has
+            `truncate="waterfall"`; or, with `onnx`, if the tokenizer cannot be written.
         ImportError: If a package that writes ONNX files is missing.
 
     Example:
@@ -109,6 +113,11 @@ def write_hugging_face(
         )
     tokenizer: Any = getattr(getattr(model, "preprocessor", None), "tokenizer", None)
     is_fast = isinstance(tokenizer, FastTokenizer)
+    if is_fast and getattr(model.preprocessor, "truncate", None) == "waterfall":
+        raise ValueError(
+            "`truncate` of the preprocessor must be 'round_robin', because `transformers` cuts the "
+            "longest text of a pair first. Received: truncate='waterfall'"
+        )
     if onnx and tokenizer is not None and not is_fast:
         raise ValueError(
             "The folder of an ONNX file needs a tokenizer of the `tokenizers` package. Received: "
