@@ -58,7 +58,8 @@ def write_hugging_face(
     sentence-transformers, and a reranker one of its `CrossEncoder`. With `onnx`, the program is in
     the folder too, for ONNX Runtime and browsers, with any batch size and length.
 
-    All files appear or none. A model that was in the folder is replaced.
+    All files appear or none. A model that was in the folder is replaced. Its tokenizer stays if the
+    new model has none.
 
     Texts that are too long are cut as in `transformers`. If both texts of a pair are cut and one of
     them keeps a token more, it is the longer one, or the second one if they are equal. With a
@@ -140,7 +141,7 @@ def write_hugging_face(
             _write_tokenizer(tokenizer, Path(new), model)
         if hasattr(model, "pooling_mode"):
             _write_sentence_transformer(model, Path(new))
-        _remove_other_model(Path(folder), bool(model.trained_head.kinds), is_fast)
+        _remove_other_model(Path(folder), is_fast)
 
 
 def _config_of_program(model):
@@ -263,17 +264,15 @@ def _write_sentence_transformer(embedder: keras.Model, folder: Path) -> None:
         _write_json(folder / name, contents)
 
 
-def _remove_other_model(folder: Path, is_task: bool, has_tokenizer: bool) -> None:
+def _remove_other_model(folder: Path, has_tokenizer: bool) -> None:
     """Remove the files of the model in a folder that would be read beside the new files.
 
-    A file in another folder, which an index may name, stays.
+    A file in another folder, which an index may name, stays. So does a tokenizer if the new model
+    has none, because a user may have written it for the model.
     """
-    names = {WEIGHTS, INDEX, SENTENCE_TRANSFORMER}
+    names = {WEIGHTS, INDEX, SENTENCE_TRANSFORMER, "modules.json", "1_Pooling/config.json"}
     names |= {f"onnx/{path.name}" for path in folder.glob("onnx/*.onnx*")}
     names |= {name for name in names_of_shards(folder) if Path(name).name == name}
-    if is_task:
-        # It describes an embedder.
-        names.add("modules.json")
     if has_tokenizer:
         names |= {"special_tokens_map.json", "added_tokens.json", *SENTENCE_FILES}
     for name in names:
