@@ -16,8 +16,8 @@ class Template(NamedTuple):
         separator: list of int. The tokens between two texts. They belong to the first of them.
         end: list of int. The tokens after the last text.
         numbers_segments: bool. Whether segment ids number the texts. Otherwise they are all 0.
-        favors_longest: bool. Whether the last token with room is of the longest text, and of the
-            last one of several, as in `transformers`. Otherwise it is of the first text.
+        favors_longest: bool. Whether the last token with room for a pair is of the longer text, and
+            of the second one of equal texts, as in `transformers`. Otherwise it is of the first.
     """
 
     start: list[int]
@@ -175,7 +175,7 @@ def _kept(sizes, room, truncate, template):
     level = next(n for n in itertools.count() if sum(min(size, n + 1) for size in sizes) > room)
     kept = [min(size, level) for size in sizes]
     order = list(range(len(sizes)))
-    if template.favors_longest:
+    if template.favors_longest and len(sizes) == 2:
         order.sort(key=lambda i: (-sizes[i], -i))
     for i in order:
         kept[i] += sizes[i] > level and sum(kept) < room
