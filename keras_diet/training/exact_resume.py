@@ -1,7 +1,6 @@
 """An interrupted training continues as if nothing had happened."""
 
 import contextlib
-import functools
 import os
 import signal
 import threading
@@ -129,14 +128,14 @@ class ExactResume:
             SystemExit: After SIGTERM, when a checkpoint is written.
         """
         is_ours = hasattr(model, "batches")
-        if not is_ours:
-            x, y, sample_weight = map(tuple_of_inputs, (x, y, sample_weight))
+        if not is_ours and is_columns(x):
+            x, y, sample_weight = arrays(tuple(map(tuple_of_inputs, (x, y, sample_weight))))
         if validation_split and validation_data is None:
             (x, y, sample_weight), validation_data = split((x, y, sample_weight), validation_split)
         if is_ours:
             class_weight = model.class_weight_of(class_weight, y)
         _check_can_resume(x)
-        batches = model.batches if is_ours else functools.partial(source_of, read=_arrays)
+        batches = model.batches if is_ours else source_of
         # Grain shuffles with a seed of its own.
         shuffles = bool(shuffle) and not _is_grain(x)
         data = batches(x, y, sample_weight, batch_size, shuffles, steps=steps_per_epoch)
@@ -155,10 +154,6 @@ class ExactResume:
             # Steps of other models do not divide batches.
             with whole_batches() if is_ours else contextlib.nullcontext():
                 return training.fit(callbacks, initial_epoch, epochs, verbose, **options)
-
-
-def _arrays(*parts):
-    return arrays(parts)
 
 
 def _validation_steps(model, data, of_training, options):

@@ -150,6 +150,11 @@ def test_files_of_folders(tmp_path):
     assert files(tmp_path) == {"onnx/model.onnx", *others}
     tiny_task("classifier", **at_input).export_to_hugging_face(tmp_path, "bert")
     assert not files(tmp_path) & {"modules.json", "onnx/model.onnx"}
+    tiny_task("embedder", **at_input).export_to_hugging_face(tmp_path, "bert")
+    tiny_backbone(**at_input).export_to_hugging_face(tmp_path, "bert")
+    # A tokenizer may belong to the backbone.
+    others = {"config.json", "sentence_bert_config.json", *TOKENIZER}
+    assert files(tmp_path) == {"model.safetensors", *others}
 
 
 def classifier_with_activation():

@@ -133,6 +133,32 @@ def test_nested_inputs_and_labels_in_lists(tmp_path):
     assert epochs[0] != epochs[1] != sorted(epochs[0]) != epochs[0]
 
 
+@pytest.mark.any_backend
+def test_batches_with_lists_of_inputs_and_outputs(tmp_path):
+    """Each array of a list is an input or an output, also if their shapes differ."""
+    x, y = make_arrays()
+
+    class Batches(keras.utils.PyDataset):
+        def __len__(self):
+            return 3
+
+        def __getitem__(self, index):
+            rows = slice(11 * index, 11 * index + 11)
+            return [x[rows], x[rows, :4]], [y[rows], y[rows, :1]]
+
+    inputs = [keras.Input((7,)), keras.Input((4,))]
+    outputs = [keras.layers.Dense(3)(inputs[0]), keras.layers.Dense(1)(inputs[1])]
+    model = keras.Model(inputs, outputs)
+    weights = model.get_weights()
+    results = []
+    for fit in (model.fit, functools.partial(ExactResume(tmp_path, 2).fit, model)):
+        model.set_weights(weights)
+        model.compile("sgd", ["mse", "mae"])
+        history = fit(Batches(), epochs=2, shuffle=False, verbose=0)
+        results.append(result(model, history))
+    assert_same(*results)
+
+
 # === Models, optimizers, metrics and random numbers ===
 
 

@@ -13,7 +13,7 @@ from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_text_classifier import DietBertTextTask
 from keras_diet.models.diet_bert.hugging_face.heads import TEXT_RERANKER
 from keras_diet.models.hub.classes import Classes, checked_labels, checked_weights
-from keras_diet.models.hub.losses import of_output
+from keras_diet.models.hub.losses import of_output, sparse_loss
 from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.hub.texts_of_examples import TextsOfExamples, rows_of_texts
 from keras_diet.types import Activation, Config
@@ -65,8 +65,9 @@ class DietBertTextReranker(TextsOfExamples, DietBertTextTask, Task):
 
     Raises:
         ValueError: If the preprocessor has more tokens than the backbone. `fit`, `evaluate` and
-            `predict` raise it for an empty batch, if queries have different numbers of texts, and
-            for labels of another shape.
+            `predict` raise it for an empty batch, if queries have different numbers of texts, for
+            labels of another shape, for labels outside [0, 1] with the binary cross-entropy, and
+            for a `class_weight` with lists of texts.
         TypeError: If an argument is unknown.
 
     Example:
@@ -148,6 +149,12 @@ class DietBertTextReranker(TextsOfExamples, DietBertTextTask, Task):
                 "`x` must be a tuple (queries, texts) of two lists. Received: "
                 f"{f'a tuple of {len(x)}' if isinstance(x, tuple) else type(x).__name__}"
             )
+        if isinstance(x[1], tuple):
+            raise ValueError(
+                "`x[1]` must be a list with a text, or a list of texts, for each query. Received: "
+                "a tuple. The default of PyTorch's `DataLoader` turns lists of texts around. Pass "
+                "it `collate_fn`: a function of a list of examples that returns `(x, y)`."
+            )
         lists = host_column(x[1])
         if isinstance(lists, (str, bytes)) or not len(lists) or isinstance(lists[0], (str, bytes)):
             return super().columns(x, y, sample_weight)
@@ -159,7 +166,7 @@ class DietBertTextReranker(TextsOfExamples, DietBertTextTask, Task):
                 "Each query must have the same number of texts, at least 2. Received: from "
                 f"{sizes[0]} to {sizes[-1]} texts in x[1]"
             )
-        y, sample_weight = self._targets_of_lists(y, sample_weight, sizes[0])
+        y, sample_weight = self.checked_targets(y, sample_weight, sizes[0])
         number_of_rows(queries=queries, texts=texts, y=y, sample_weight=sample_weight)
         pairs = [[query, *each] for query, each in zip(queries, texts, strict=True)]
         rows = np.array(pairs, dtype=object)
@@ -171,14 +178,59 @@ class DietBertTextReranker(TextsOfExamples, DietBertTextTask, Task):
         queries, texts = np.broadcast_arrays(rows[:, :1], rows[:, 1:])
         return tuple(column.reshape(-1).tolist() for column in (queries, texts))
 
-    def _targets_of_lists(self, y, sample_weight, num_texts):
-        shape = (None, num_texts)
-        if y is not None:
-            loss = of_output(self.loss, None) if self.compiled else None
-            y = checked_labels(y, Classes("number of texts", num_texts), loss, shape)
-        if sample_weight is not None:
-            sample_weight = checked_weights(sample_weight, shape)
+    def checked_targets(
+        self, y: Any, sample_weight: Any = None, num_texts: int | None = None
+    ) -> tuple[Any, Any]:
+        """Return labels and weights as numbers, after checking them.
+
+        Args:
+            y: Labels, or `None`.
+            sample_weight: Weights, or `None`. Defaults to `None`.
+            num_texts: int or `None`. The number of texts of each query, or `None` for pairs.
+                Defaults to `None`.
+
+        Raises:
+            ValueError: If data cannot be right. The message says what to do.
+        """
+        loss = of_output(self.loss, None) if self.compiled else None
+        if num_texts is None:
+            if y is not None and sparse_loss(loss)[0]:
+                raise ValueError(
+                    "`x[1]` must hold a list of texts for each query, because the loss takes the "
+                    "index of the right one. Received: one text for each query. For labels in "
+                    '[0, 1], compile with `loss="auto"`.'
+                )
+            y, sample_weight = super().checked_targets(y, sample_weight)
+        else:
+            shape = (None, num_texts)
+            if y is not None:
+                y = checked_labels(y, Classes("number of texts", num_texts), loss, shape)
+            if sample_weight is not None:
+                sample_weight = checked_weights(sample_weight, shape)
+        for labels in keras.tree.flatten(y) if _is_binary(loss) and y is not None else ():
+            if not np.all((labels >= 0) & (labels <= 1)):
+                raise ValueError(
+                    "Labels `y` of the binary cross-entropy must be in [0, 1]. Received: values "
+                    f"from {labels.min()} to {labels.max()}. Divide them, or compile with "
+                    "`keras.losses.MeanSquaredError()`."
+                )
         return y, sample_weight
+
+    def class_weight_of(self, class_weight: Any, y: Any = None) -> dict[int, float] | None:
+        """Return the weights of the labels 0 and 1 of pairs, as other tasks.
+
+        Raises:
+            ValueError: For lists of texts, and for datasets, which may hold them. Keras would weigh
+                queries by the place of the right text.
+        """
+        is_of_pairs = y is not None and np.shape(host_column(y))[1:] in ((), (1,))
+        if class_weight is not None and not (is_of_pairs and _is_binary(self.loss)):
+            raise ValueError(
+                "`class_weight` needs the binary cross-entropy, and labels `y` in an array or a "
+                f"list with one label for each pair. Received: class_weight={class_weight!r}. Pass "
+                "`sample_weight`."
+            )
+        return super().class_weight_of(class_weight, y)
 
     def checked_ids(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
         """Return arrays of token ids, `(n, k, T)` for several texts of a query, and the labels.
@@ -190,7 +242,7 @@ class DietBertTextReranker(TextsOfExamples, DietBertTextTask, Task):
         if len(shape) != 3:
             return super().checked_ids(x, y, sample_weight)
         super().checked_ids(rows_of_texts(x))
-        return x, *self._targets_of_lists(y, sample_weight, shape[1])
+        return x, *self.checked_targets(y, sample_weight, shape[1])
 
     def infer_batch(self, inputs: Any) -> Any:
         """Return the scores of a batch, as tensors. Texts of queries come as pairs.
@@ -263,3 +315,9 @@ class DietBertTextReranker(TextsOfExamples, DietBertTextTask, Task):
             for name, value in config.items()
             if name not in ("num_classes", "class_names")
         }
+
+
+def _is_binary(loss):
+    loss = keras.losses.get(loss) if isinstance(loss, str) else loss
+    is_instance = isinstance(loss, keras.losses.BinaryCrossentropy)
+    return is_instance or loss is keras.losses.binary_crossentropy

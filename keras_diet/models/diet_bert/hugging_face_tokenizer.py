@@ -145,8 +145,7 @@ class HuggingFaceTokenizer(FastTokenizer):
             tokens = {i: token for token, i in fast.get_vocab().items()}
             # Ids without a token have the name "".
             self._tokens = [tokens.get(i, "") for i in range(max(tokens) + 1)]
-            start, separator, end, numbers = _template(fast)
-            self.template = Template(start, separator, end, numbers and self.number_segments)
+            self.template = _template(fast, self.number_segments)
             fast.encode_special_tokens = self.split_special_tokens
         self.find_special_tokens()
         self.padding_id = self.pad_token_id
@@ -356,7 +355,7 @@ def _read(tokenizer):
         ) from error
 
 
-def _template(tokenizer):
+def _template(tokenizer, number_segments):
     """Return the special tokens that a tokenizer puts around one and two texts."""
     added = tokenizer.get_added_tokens_decoder()
     if not added:
@@ -371,4 +370,5 @@ def _template(tokenizer):
             "The post-processor must put the same tokens before and after one and two texts. "
             f"Received: {one.tokens} and {two.tokens}"
         )
-    return Template(start, separator, end, numbers_segments=two.type_ids[second] > 0)
+    numbers_segments = number_segments and two.type_ids[second] > 0
+    return Template(start, separator, end, numbers_segments, favors_longest=True)

@@ -16,12 +16,15 @@ class Template(NamedTuple):
         separator: list of int. The tokens between two texts. They belong to the first of them.
         end: list of int. The tokens after the last text.
         numbers_segments: bool. Whether segment ids number the texts. Otherwise they are all 0.
+        favors_longest: bool. Whether the last token with room for a pair is of the longer text, and
+            of the second one of equal texts, as in `transformers`. Otherwise it is of the first.
     """
 
     start: list[int]
     separator: list[int]
     end: list[int]
     numbers_segments: bool = True
+    favors_longest: bool = False
 
     def num_special_tokens(self, num_texts: int) -> int:
         """Return the number of special tokens of a sequence with some texts."""
@@ -152,7 +155,7 @@ def pack_segments(
     token_rows, segment_rows = [], []
     for row in zip(*segments, strict=True):
         tokens, segment_ids = [*template.start], [0] * len(template.start)
-        for i, size in enumerate(_kept(list(map(len, row)), room, truncate)):
+        for i, size in enumerate(_kept(list(map(len, row)), room, truncate, template)):
             after = template.end if i == last else template.separator
             tokens += [*row[i][:size], *after]
             segment_ids += [i * template.numbers_segments] * (size + len(after))
@@ -161,16 +164,19 @@ def pack_segments(
     return inputs_of(token_rows, segment_rows, lengths, tokenizer.pad_token_id)
 
 
-def _kept(sizes, room, truncate):
+def _kept(sizes, room, truncate, template):
     """Return how many tokens of each segment fit."""
     if sum(sizes) <= room:
         return sizes
     if truncate == "waterfall":
         starts = [0, *itertools.accumulate(sizes)]
         return [min(size, max(room - start, 0)) for size, start in zip(sizes, starts, strict=False)]
-    # All segments up to the same size, and one more token of the first ones that have it.
+    # All segments up to the same size, and one more token of some that have it.
     level = next(n for n in itertools.count() if sum(min(size, n + 1) for size in sizes) > room)
     kept = [min(size, level) for size in sizes]
-    for i, size in enumerate(sizes):
-        kept[i] += size > level and sum(kept) < room
+    order = list(range(len(sizes)))
+    if template.favors_longest and len(sizes) == 2:
+        order.sort(key=lambda i: (-sizes[i], -i))
+    for i in order:
+        kept[i] += sizes[i] > level and sum(kept) < room
     return kept

@@ -265,6 +265,13 @@ def read_sentence_settings(folder: str | os.PathLike[str], longest: int) -> tupl
 # === Outputs of tasks ===
 
 
+def _logits(task: keras.Model, inputs: Config) -> Config:
+    """Return the scores without their activation, which the configuration names."""
+    dense = task.output_dense
+    pooled = task.backbone(inputs)["pooled_output"]
+    return {"logits": keras.ops.matmul(pooled, dense.kernel) + dense.bias}
+
+
 def _start_and_end(task: keras.Model, inputs: Config) -> Config:
     return {f"{name}_logits": logits for name, logits in task(inputs).items()}
 
@@ -285,7 +292,7 @@ def _hidden_states(model: keras.Model, inputs: Config) -> Config:
 
 
 TEXT_CLASSIFIER = Head(("ForSequenceClassification",), _classes_of_texts, _labels)
-TEXT_RERANKER = Head(("ForSequenceClassification",), _of_reranker, _scores)
+TEXT_RERANKER = Head(("ForSequenceClassification",), _of_reranker, _scores, _logits)
 TOKEN_CLASSIFIER = Head(("ForTokenClassification",), _classes, _labels)
 QUESTION_ANSWERER = Head(("ForQuestionAnswering",), outputs=_start_and_end)
 MASKED_LM = Head(("ForMaskedLM", "BertForPreTraining"), _of_masked_lm, outputs=_of_all_tokens)

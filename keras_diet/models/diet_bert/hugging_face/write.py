@@ -27,6 +27,7 @@ from keras_diet.models.diet_bert.hugging_face.heads import (
     OUR_POOLINGS,
     SENTENCE_FILES,
     SENTENCE_TRANSFORMER,
+    TEXT_RERANKER,
 )
 from keras_diet.models.diet_bert.hugging_face.programs import write_programs
 from keras_diet.models.diet_bert.hugging_face.weights import parts_by_name
@@ -57,7 +58,12 @@ def write_hugging_face(
     sentence-transformers, and a reranker one of its `CrossEncoder`. With `onnx`, the program is in
     the folder too, for ONNX Runtime and browsers, with any batch size and length.
 
-    All files appear or none. A model that was in the folder is replaced.
+    All files appear or none. A model that was in the folder is replaced. Its tokenizer stays if the
+    new model has none.
+
+    Texts that are too long are cut as in `transformers`. If both texts of a pair are cut and one of
+    them keeps a token more, it is the longer one, or the second one if they are equal. With a
+    `HuggingFaceTokenizer`, preprocessors do the same. With other tokenizers it is the first one.
 
     The inputs of the program are `input_ids`, `attention_mask` and, if the model reads segments,
     `token_type_ids`, in int64. The outputs have the names and shapes of `transformers`:
@@ -68,7 +74,8 @@ def write_hugging_face(
     | embedder | `last_hidden_state`, and `sentence_embedding` of shape `(B, hidden_dim)` |
     | question answerer | `start_logits`, `end_logits` |
     | masked language model | `logits` of all tokens |
-    | classifier, reranker | `logits` |
+    | classifier | `logits` |
+    | reranker | `logits`, before the activation, which `config.json` names |
 
     Args:
         folder: The folder. It is made if it does not exist.
@@ -82,8 +89,8 @@ def write_hugging_face(
     Raises:
         ValueError: If the type is not given, or does not compute what the model computes; if a
             classifier has an activation, because the models of `transformers` return logits; if
-            the model has LoRA or quantized weights; or, with `onnx`, if the tokenizer cannot be
-            written.
+            the model has LoRA or quantized weights; if its preprocessor has
+            `truncate="waterfall"`; or, with `onnx`, if the tokenizer cannot be written.
         ImportError: If a package that writes ONNX files is missing.
 
     Example:
@@ -107,6 +114,11 @@ def write_hugging_face(
         )
     tokenizer: Any = getattr(getattr(model, "preprocessor", None), "tokenizer", None)
     is_fast = isinstance(tokenizer, FastTokenizer)
+    if is_fast and getattr(model.preprocessor, "truncate", None) == "waterfall":
+        raise ValueError(
+            "`truncate` of the preprocessor must be 'round_robin', because `transformers` cuts the "
+            "longest text of a pair first. Received: truncate='waterfall'"
+        )
     if onnx and tokenizer is not None and not is_fast:
         raise ValueError(
             "The folder of an ONNX file needs a tokenizer of the `tokenizers` package. Received: "
@@ -129,7 +141,7 @@ def write_hugging_face(
             _write_tokenizer(tokenizer, Path(new), model)
         if hasattr(model, "pooling_mode"):
             _write_sentence_transformer(model, Path(new))
-        _remove_other_model(Path(folder), bool(model.trained_head.kinds), is_fast)
+        _remove_other_model(Path(folder), is_fast)
 
 
 def _config_of_program(model):
@@ -138,7 +150,8 @@ def _config_of_program(model):
     Clients find out by the type which inputs and heads a program has. They know BERT's.
     """
     backbone, head = getattr(model, "backbone", model), model.trained_head
-    _check_activation(model, "an ONNX file")
+    if head is not TEXT_RERANKER:
+        _check_activation(model, "an ONNX file")
     return {
         "model_type": "bert",
         "architectures": [f"Bert{head.kinds[0] if head.kinds else 'Model'}"],
@@ -251,17 +264,15 @@ def _write_sentence_transformer(embedder: keras.Model, folder: Path) -> None:
         _write_json(folder / name, contents)
 
 
-def _remove_other_model(folder: Path, is_task: bool, has_tokenizer: bool) -> None:
+def _remove_other_model(folder: Path, has_tokenizer: bool) -> None:
     """Remove the files of the model in a folder that would be read beside the new files.
 
-    A file in another folder, which an index may name, stays.
+    A file in another folder, which an index may name, stays. So does a tokenizer if the new model
+    has none, because a user may have written it for the model.
     """
-    names = {WEIGHTS, INDEX, SENTENCE_TRANSFORMER}
+    names = {WEIGHTS, INDEX, SENTENCE_TRANSFORMER, "modules.json", "1_Pooling/config.json"}
     names |= {f"onnx/{path.name}" for path in folder.glob("onnx/*.onnx*")}
     names |= {name for name in names_of_shards(folder) if Path(name).name == name}
-    if is_task:
-        # It describes an embedder.
-        names.add("modules.json")
     if has_tokenizer:
         names |= {"special_tokens_map.json", "added_tokens.json", *SENTENCE_FILES}
     for name in names:
