@@ -186,9 +186,7 @@ class DisentangledMultiHeadAttention(BiasedMultiHeadAttention):
         if isinstance(rows.shape[0], int) and rows.shape[0] < self.table.num_rows:
             # Only the rows that occur are projected.
             vectors, rows = ops.take(vectors, rows, axis=1), None
-        vectors = _backend.dense(self.position_denses[name], vectors)
-        # ONNX may drop another axis than the first with an index.
-        vectors = ops.reshape(vectors, (-1, self.num_heads, self.key_dim))
+        vectors = _backend.dense(self.position_denses[name], vectors)[0]
         return scores_of_vectors(heads, vectors, self.score_scale, *lengths, rows=rows)
 
     def get_config(self) -> Config:

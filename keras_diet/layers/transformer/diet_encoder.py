@@ -96,8 +96,8 @@ class DietEncoder(DietStack):
             positions as columns of queries and keys), `"blockwise"` (scores of 256 queries at a
             time), `"indexed"` (a kernel computes a bias by distance, windows and documents where it
             needs them: FlexAttention on PyTorch, Pallas on JAX on one device; attention that it
-            cannot compute is as with `"auto"`), or `"auto"` (by length and backend). Outputs are
-            equal. Defaults to `"auto"`.
+            cannot compute is as with `"auto"`), or `"auto"` (one of the first three, by length and
+            backend). Outputs are equal. Defaults to `"auto"`.
         encode_inputs: bool. Whether the encoder adds positions and segments to its inputs, if they
             belong there. Pass `False` if the model adds them before. Defaults to `True`.
         cached_positions: bool. Whether the encoder holds positional scores instead of position
