@@ -1,8 +1,10 @@
 """The service of lesson 9: answers to many clients at a time, wrong requests, and its end."""
 
 import concurrent.futures
+import contextlib
 import http.client
 import json
+import shutil
 import signal
 import socket
 import subprocess
@@ -14,8 +16,14 @@ import numpy as np
 import pytest
 
 from keras_diet.models import (
+    DietBertQuestionAnswerer,
+    DietBertQuestionAnswererPreprocessor,
+    DietBertTextClassifier,
+    DietBertTextClassifierPreprocessor,
     DietBertTextEmbedder,
     DietBertTextEmbedderPreprocessor,
+    DietBertTokenClassifier,
+    DietBertTokenClassifierPreprocessor,
     DietBertTokenizer,
 )
 from tests.helpers import assert_close
@@ -55,13 +63,13 @@ def request(port, method, path="/", body=None, headers=()):
         connection.close()
 
 
-@pytest.fixture
-def service(folder_and_embeddings):
+@contextlib.contextmanager
+def running(folder):
     """The process of a service, and its port."""
     with socket.socket() as free:
         free.bind(("localhost", 0))
         port = free.getsockname()[1]
-    command = [sys.executable, SCRIPT, folder_and_embeddings[0], str(port)]
+    command = [sys.executable, SCRIPT, folder, str(port)]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as process:
         try:
             while process.poll() is None:
@@ -73,6 +81,12 @@ def service(folder_and_embeddings):
             yield process, port
         finally:
             process.kill()
+
+
+@pytest.fixture
+def service(folder_and_embeddings):
+    with running(folder_and_embeddings[0]) as process_and_port:
+        yield process_and_port
 
 
 def memory_of(process):
@@ -119,27 +133,92 @@ def test_wrong_requests(service):
     for name, (body, expected) in WRONG.items():
         status, answer = request(port, "POST", body=body)
         assert (status, list(answer)) == (expected, ["error"]), name
-        assert "1 to 32 texts of 1 to 13 tokens" in answer["error"], name
+        assert "1 to 32 texts, or pairs of texts, of 1 to 13 tokens" in answer["error"], name
     assert request(port, "POST", headers={"Content-Length": "five"})[0] == 400
-    # A part of a large body is read.
+    for size in (1_000_001, 2_000_000, 50_000_000):
+        assert request(port, "POST", body="1" * size)[0] == 413, f"{size} bytes"
+    # The answer does not wait for bytes that the client has announced.
     large = {"Content-Length": "1000000000"}
-    assert request(port, "POST", body="1" * 1_000_000, headers=large)[0] == 400
+    assert request(port, "POST", body="1" * 1_000_000, headers=large)[0] == 413
     assert request(port, "GET", "/elsewhere")[0] == 404
     # The longest text, and the service still answers.
     assert request(port, "POST", body=json.dumps(["the " * 11]))[0] == 200
 
 
 def test_the_end_of_a_service(folder_and_embeddings, service):
-    """A request that has arrived is answered after SIGTERM."""
+    """Requests that have arrived are answered after SIGTERM, and idle clients do not delay it."""
     (_, embeddings), (process, port) = folder_and_embeddings, service
     body = json.dumps(TEXTS[:1]).encode()
-    with socket.create_connection(("localhost", port)) as client:
-        client.sendall(b"POST / HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(body))
+    head = b"POST / HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(body)
+    with contextlib.ExitStack() as stack:
+        _, started, *waiting = (
+            stack.enter_context(socket.create_connection(("localhost", port), timeout=60))
+            for _ in range(100)
+        )
+        started.sendall(head)
         # The service has its thread for the request before it gets the signal.
         assert request(port, "GET", "/health") == (200, {})
+        # It accepts no connection before the signal.
+        process.send_signal(signal.SIGSTOP)
+        waiting += (
+            stack.enter_context(socket.create_connection(("localhost", port), timeout=60))
+            for _ in range(100)
+        )
+        for client in waiting:
+            client.sendall(head + body)
         process.send_signal(signal.SIGTERM)
-        client.sendall(body)
-        answer = b"".join(iter(lambda: client.recv(4096), b""))
-    assert process.wait(60) == 0
-    found = json.loads(answer.partition(b"\r\n\r\n")[2])
-    assert_close(np.array(found), embeddings[TEXTS[0]][None], 1e-5)
+        process.send_signal(signal.SIGCONT)
+        started.sendall(body)
+        for client in (started, *waiting):
+            answer = b"".join(iter(lambda client=client: client.recv(4096), b""))
+            assert answer, "a request that has arrived is lost"
+            found = json.loads(answer.partition(b"\r\n\r\n")[2])
+            assert_close(np.array(found), embeddings[TEXTS[0]][None], 1e-5)
+        assert process.wait(60) == 0, "a connection without a request keeps the process alive"
+
+
+def test_an_error_of_the_program(folder_and_embeddings, tmp_path):
+    """It is the answer to the request, and the service goes on."""
+    folder = shutil.copytree(folder_and_embeddings[0], tmp_path / "folder")
+    tokenizer = json.loads((folder / "tokenizer.json").read_text())
+    # The program has no vector of this token.
+    tokenizer["model"]["vocab"]["bird"] = 1000
+    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
+    with running(folder) as (_, port):
+        status, answer = request(port, "POST", body='["a bird"]')
+        assert (status, list(answer)) == (500, ["error"])
+        assert request(port, "POST", body='["a cat"]')[0] == 200
+
+
+def test_a_classifier_of_pairs(tmp_path):
+    """Special tokens in a text are what the tokenizer in Keras takes them for."""
+    tokenizer = DietBertTokenizer(VOCABULARY, special_tokens_in_strings=True)
+    preprocessor = DietBertTextClassifierPreprocessor(tokenizer, 13)
+    classifier = DietBertTextClassifier(tiny_backbone(), 3, preprocessor)
+    randomize_weights(classifier).export_to_hugging_face(tmp_path, onnx=True)
+    pairs = (["the [MASK] fox", "a cat sleeping"], ["the red dog", "birds"])
+    expected = classifier.predict(pairs, verbose=0)
+    with running(tmp_path) as (_, port):
+        body = json.dumps(list(zip(*pairs, strict=True)))
+        status, found = request(port, "POST", body=body)
+        assert status == 200
+        assert_close(np.array(found), np.asarray(expected), 1e-5)
+        assert request(port, "POST", body='[["the fox", "the", "a"]]')[0] == 400
+
+
+@pytest.mark.parametrize("name", ["question answerer", "token classifier"])
+def test_a_task_without_one_vector_for_each_text(name, tmp_path):
+    tokenizer, backbone = DietBertTokenizer(VOCABULARY), tiny_backbone()
+    if name == "question answerer":
+        preprocessor = DietBertQuestionAnswererPreprocessor(tokenizer, 13)
+        task = DietBertQuestionAnswerer(backbone, preprocessor)
+    else:
+        preprocessor = DietBertTokenClassifierPreprocessor(tokenizer, 13)
+        task = DietBertTokenClassifier(backbone, 3, preprocessor)
+    task.export_to_hugging_face(tmp_path, onnx=True)
+    # A service that started would not end.
+    result = subprocess.run(
+        [sys.executable, SCRIPT, tmp_path, "0"], capture_output=True, text=True, timeout=60
+    )
+    assert result.returncode == 1
+    assert "one vector for each text" in result.stderr
