@@ -229,17 +229,6 @@ def records_gradients():
     return torch.is_grad_enabled()
 
 
-def allows_flex_attention():
-    """Whether PyTorch records no program for another place, and gradients may differ in rounding.
-
-    FlexAttention adds the gradients of a bias in any order.
-    """
-    import torch
-
-    recorded = torch.compiler.is_exporting() or torch.jit.is_tracing()
-    return not (recorded or torch.are_deterministic_algorithms_enabled())
-
-
 def is_float16(dtype):
     """Whether a dtype is float16, whatever object it is."""
     return keras.backend.standardize_dtype(dtype) == "float16"

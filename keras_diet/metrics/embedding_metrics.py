@@ -129,7 +129,7 @@ def retrieval_metrics(
         ideal = best / np.log2(np.arange(len(best)) + 2)
         for cutoff in cutoffs:
             found = ranks <= cutoff
-            metrics[f"recall@{cutoff}"] += np.mean(found)
+            metrics[f"recall@{cutoff}"] += float(np.mean(found))
             metrics[f"mrr@{cutoff}"] += 1 / ranks.min() if found.any() else 0
             metrics[f"ndcg@{cutoff}"] += np.sum(discounted[found]) / np.sum(ideal[:cutoff])
     return {name: float(value / len(rows)) for name, value in metrics.items()}

@@ -159,9 +159,11 @@ def query_relative(bias, weights, query, key, start):
 
 
 def forgetting(bias, weights, query, key, start):
-    return reference.forgetting_position_bias(
+    scores = reference.forgetting_position_bias(
         key, query.shape[1], weights, bias.bidirectional, start, bias.num_heads
     )
+    # Keys after the query, which a causal mask excludes, have no large scores.
+    return np.minimum(scores, 0)
 
 
 # === The table ===

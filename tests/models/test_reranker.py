@@ -3,8 +3,10 @@
 import json
 
 import keras
+import keras_hub
 import numpy as np
 import pytest
+from keras_hub.src.utils import preset_utils
 
 from keras_diet.models import (
     DietBertTextClassifier,
@@ -134,6 +136,22 @@ def test_arrays_of_lists():
     reranker.compile("sgd", MarginMeanSquaredError())
     found = reranker.evaluate(ids, SCORES, verbose=0)
     assert found == pytest.approx(np.mean(margins(expected)), rel=1e-5)
+
+
+@any_backend
+@pytest.mark.parametrize("is_reversed", [False, True])
+def test_kerashub_takes_a_classifier_for_a_classifier(tmp_path, monkeypatch, is_reversed):
+    """KerasHub takes the first class of a set that has the backbone of the preset."""
+    listed = preset_utils.list_subclasses
+
+    def subclasses(cls):
+        return sorted(listed(cls), key=lambda each: each.__name__, reverse=is_reversed)
+
+    monkeypatch.setattr(preset_utils, "list_subclasses", subclasses)
+    make_reranker().save_to_preset(tmp_path)
+    load = keras_hub.models.TextClassifier.from_preset
+    assert type(load(str(tmp_path), num_classes=3)) is DietBertTextClassifier
+    assert type(DietBertTextReranker.from_preset(tmp_path)) is DietBertTextReranker
 
 
 NAMES = {

@@ -40,11 +40,10 @@ from tests.training.resumed import (
 @pytest.mark.parametrize(
     "data",
     [
-        "py_dataset",
         "shuffled arrays",
         "grain iterator in steps",
-        *once("arrays", "epoch_dataset", "grain", "endless grain", "grain iterator"),
-        *once("grain loader"),
+        *once("py_dataset", "arrays", "epoch_dataset", "grain", "endless grain"),
+        *once("grain iterator", "grain loader"),
     ],
 )
 def test_a_crashed_training_continues_bitwise(tmp_path, data):
@@ -79,14 +78,13 @@ def test_a_checkpoint_at_the_end_of_an_epoch(tmp_path, data, step):
 
 
 @pytest.mark.skipif(keras.config.backend() == "torch", reason="Keras refuses it on PyTorch")
-@pytest.mark.parametrize("data", ["shuffled arrays", "grain iterator in steps"])
-def test_several_steps_in_one_execution(tmp_path, data):
-    """11 or 7 batches in an epoch. The last execution has one step."""
+def test_several_steps_in_one_execution(tmp_path):
+    """7 batches in an epoch, which ends within a pass. The last execution has one step."""
 
     def run(folder, crash_after=None):
         model = make_model()
         model.compile(keras.optimizers.Adam(0.01), "mse", steps_per_execution=2)
-        return train(folder, crash_after, model, data=data)
+        return train(folder, crash_after, model, data="grain iterator in steps")
 
     assert_continues(run, tmp_path, 3, 6)
 

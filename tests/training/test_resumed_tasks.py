@@ -25,7 +25,10 @@ def resumed(folder, model):
 
 def make_named():
     keras.utils.set_random_seed(8)
-    return DietBertTextClassifier(tiny_backbone(num_layers=1), class_names=["a", "b", "c"])
+    model = DietBertTextClassifier(tiny_backbone(num_layers=1), class_names=["a", "b", "c"])
+    # XLA would take longer than the steps.
+    model.compile(jit_compile=False)
+    return model
 
 
 def test_names_of_classes_have_weights(tmp_path):

@@ -284,13 +284,14 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
                 score_terms = fold_masks(score_terms, query, other_key)
             gate = self.gate(query)
             keys_and_values = projected_keys or self.project_keys(value, key)
-            heads = (_backend.dense(self.query_dense, query), *keys_and_values[:2])
+            heads = _backend.dense(self.query_dense, query)
+            keys, values = keys_and_values[:2]
             prepared = score_terms.replace(
                 scale=self.score_scale,
                 hooks=self._hooks(attention_hook),
                 dropout=self._dropout_of(training, score_terms.plan),
             )
-            output, scores = attend(*heads, prepared)
+            output, scores = attend(heads, keys, values, prepared)
             output = output if gate is None else output * gate
             output = _backend.dense(self.output_dense, output, num_axes=2)
         if query_mask is not None:

@@ -28,7 +28,6 @@ from keras_diet.layers.attention.prepared_terms import (
     lower_columns,
     lower_scores,
 )
-from keras_diet.layers.attention.score_terms import ScoreTerms
 from keras_diet.layers.position.position_bias import rows_of
 from keras_diet.types import Tensor
 
@@ -159,7 +158,7 @@ def attend_in_blocks(
     query: Tensor,
     key: Tensor,
     value: Tensor,
-    terms: ScoreTerms,
+    terms: PreparedTerms,
     block_size: int,
 ) -> Tensor:
     """Return what `attend` returns for all queries, calling it for one block at a time.

@@ -123,18 +123,18 @@ def make_plan(
     num_columns = terms.num_features + (terms.padding_mask is not None)
     drops = training and attention.dropout > 0
     reads_scores = any(hook.reads_scores for hook in hooks)
+    needs_scores = returns_scores or reads_scores or drops
+    if implementation == "indexed" and not _is_indexed(
+        attention, terms, query_length, bias_layer, has_bias, needs_scores or reads_memory
+    ):
+        implementation = "auto"
     if block_size is not None:
         _check_blocks(attention, bias_layer, block_size, returns_scores)
         implementation = "blockwise"
     elif returns_scores or set(attention.implementations) <= {"auto", "full"}:
         # All scores are needed at once.
         implementation = "full"
-    elif implementation in ("auto", "indexed") and _is_indexed(
-        *(attention, terms, query_length, bias_layer, has_bias, implementation == "auto"),
-        *(drops or reads_scores or reads_memory, platform),
-    ):
-        implementation = "indexed"
-    elif implementation in ("auto", "indexed"):
+    elif implementation == "auto":
         implementation = _implementation(
             attention, terms, query_length, bias_layer, has_bias, num_columns, drops, platform
         )
@@ -145,7 +145,6 @@ def make_plan(
     ):
         # A program for any length cannot have a loop over blocks, except in TensorFlow.
         implementation = "full"
-    needs_scores = returns_scores or reads_scores or drops
     if implementation == "indexed":
         form = "distances" if has_scores_by_distance(bias_layer) else "low_rank"
         alignment = _alignment(platform)
@@ -188,32 +187,21 @@ def make_plan(
     )
 
 
-def _is_indexed(
-    attention, terms, query_length, bias_layer, has_bias, is_auto, needs_others, platform
-):
-    """Whether a kernel computes terms from indices."""
-    by_distance = has_scores_by_distance(bias_layer)
+def _is_indexed(attention, terms, query_length, bias_layer, has_bias, needs_others):
+    """Whether a kernel can compute terms from indices, for a caller who asks for it.
+
+    "auto" does not ask until `python -m benchmarks.gpu` has measured these kernels on a GPU.
+    """
     # It has no probabilities, and an open length and a memory of keys have other programs.
     if needs_others or query_length is None or not terms.starts_at_zero:
         return False
     # It has functions for the other masks, for one score for each distance, and for features.
     if terms.attention_mask is not None or not (
-        by_distance or not has_bias or has_features(bias_layer)
+        not has_bias or has_scores_by_distance(bias_layer) or has_features(bias_layer)
     ):
         return False
     # The caller requires flash attention, or a kernel overflows.
-    if attention.flash_attention or attention.compute_dtype == "float16":
-        return False
-    if not is_auto:
-        return True
-    # A GPU has measured FlexAttention only. Below this length, it gains less than calls cost.
-    if (keras.backend.backend(), platform) != ("torch", "gpu") or query_length < LONG:
-        return False
-    if not _backend.allows_flex_attention():
-        return False
-    # Blocks that a window or documents exclude cost nothing.
-    excludes_blocks = terms.sliding_window is not None or terms.document_ids is not None
-    return by_distance or (excludes_blocks and not has_bias)
+    return not attention.flash_attention and attention.compute_dtype != "float16"
 
 
 def _implementation(

@@ -18,12 +18,13 @@ class ForgettingPositionBias(PositionBias):
 
     For each head, with the hidden state `x_l` of token `l`:
 
-        B_ij = c_i - c_j,  c_i = sum_{l <= i} log f_l,  f_l = sigmoid(w . x_l + b)
+        B_ij = min(c_i - c_j, 0),  c_i = sum_{l <= i} log f_l,  f_l = sigmoid(w . x_l + b)
 
     So the weight of key `j` is multiplied by the gates `f_l` of all tokens after it, up to query
     `i`. With a constant gate the layer is ALiBi. The bias has rank 2: its `features` are `(c_i, 1)`
-    and `(1, -c_j)`. Gates and sums are in float32 under every policy. Under bfloat16 there are no
-    `features`, because a kernel would round the sums.
+    and `(1, -c_j)`, without the minimum, which changes only keys after the query. Gates and sums
+    are in float32 under every policy. Under bfloat16, on GPUs and on TPUs there are no `features`,
+    because products would round the sums.
 
     The paper has a causal mask. Without one, use `bidirectional`:
 
@@ -88,10 +89,12 @@ class ForgettingPositionBias(PositionBias):
         kwargs |= {"autocast": False}
         super().__init__(num_heads, max_length, None, share_heads, initializer, **kwargs)
         self.bidirectional = bidirectional
-        if bidirectional or self.compute_dtype == "bfloat16":
-            self.features = None
+        # GPUs and TPUs round the factors of a product in float32 to TF32 or bfloat16.
+        rounds = self.compute_dtype == "bfloat16" or _backend.platform() != "cpu"
+        if bidirectional or rounds:
+            self.features = None  # type: ignore[method-assign, assignment]
 
-    def build(self, query_shape: Shape, key_shape: Shape | None = None) -> None:
+    def build(self, query_shape: Any = None, key_shape: Shape | None = None) -> None:
         """Create `gate_kernel` and `gate_bias`."""
         heads = (self.num_score_heads,)
         shape = (query_shape[-1], *heads)
@@ -134,11 +137,13 @@ class ForgettingPositionBias(PositionBias):
         return query_features, ops.stack([ops.ones_like(of_keys), -of_keys], axis=-1)
 
     def compute_scores(self, query: Tensor, key: Tensor, start_index: Integer) -> Tensor:
-        """Return `c_i - c_j`, or without a sign, `-|c_i - c_j|`."""
+        """Return `min(c_i - c_j, 0)`, or with `bidirectional`, `-|c_i - c_j|`."""
         of_queries, of_keys = self._sums(query, key, start_index)
         of_queries, of_keys = (ops.transpose(x, (0, 2, 1)) for x in (of_queries, of_keys))
         scores = ops.expand_dims(of_queries, 3) - ops.expand_dims(of_keys, 2)
-        return -ops.abs(scores) if self.bidirectional else scores
+        # A causal mask hides large scores of keys after the query, but a kernel in bfloat16 gets
+        # each row relative to its largest score.
+        return -ops.abs(scores) if self.bidirectional else ops.minimum(scores, 0.0)
 
 
 def _bias(num_heads, max_length, is_causal=False, **kwargs):

@@ -282,7 +282,7 @@ def has_scores_by_distance(bias: Any) -> bool:
     A subclass with a `call` of its own may return other scores.
     """
     is_position_bias = isinstance(bias, PositionBias) and type(bias).call is PositionBias.call
-    return is_position_bias and bias.distance_only
+    return is_position_bias and bias.distance_only and not bias.reads_content
 
 
 def keeps_keys(bias: Any) -> bool:

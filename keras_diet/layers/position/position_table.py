@@ -24,6 +24,14 @@ class PositionTable(keras.layers.Layer):
             `keras.initializers.TruncatedNormal(stddev=0.02)`.
         epsilon: float. Epsilon of the normalization. Defaults to `1e-7`, as in DeBERTa.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
+
+    Example:
+
+    ```python
+    table = keras_diet.layers.PositionTable(num_rows=9)
+    table.build((None, None, 32))
+    vectors = table.vectors()  # (9, 32)
+    ```
     """
 
     def __init__(

@@ -90,7 +90,7 @@ class QueryRelativePositionBias(PositionBias):
         self.bidirectional = bidirectional
         self.use_bias = use_bias
 
-    def build(self, query_shape: Shape, key_shape: Shape | None = None) -> None:
+    def build(self, query_shape: Any = None, key_shape: Shape | None = None) -> None:
         """Create `query_kernel` and `query_bias` of the mixture, and the `curves`."""
         num_rows = 2 * self.max_distance - 1 if self.bidirectional else self.max_distance
         shapes: dict[str, Any] = {

@@ -134,7 +134,10 @@ def scores_of_vectors(
     if rows is not None:
         # On PyTorch, products of few vectors and a gather take half the time of more products.
         windows = _backend.sliding_windows(rows, key_length)
-        vectors = ops.take(vectors, rows, axis=0) if windows is None else vectors
+        if windows is None:
+            # Keras takes rows of a matrix for any length, but not those of three axes.
+            matrix = ops.reshape(vectors, (vectors.shape[0], -1))
+            vectors = ops.reshape(ops.take(matrix, rows, axis=0), (-1, *vectors.shape[1:]))
     if _backend.is_float16(query.dtype):
         query = ops.cast(query, "float32")
     query = ops.multiply(query, ops.cast(scale, query.dtype))

@@ -96,8 +96,8 @@ class DietEncoder(DietStack):
             positions as columns of queries and keys), `"blockwise"` (scores of 256 queries at a
             time), `"indexed"` (a kernel computes a bias by distance, windows and documents where it
             needs them: FlexAttention on PyTorch, Pallas on JAX on one device; attention that it
-            cannot compute is as with `"auto"`), or `"auto"` (by length and backend). Outputs are
-            equal. Defaults to `"auto"`.
+            cannot compute is as with `"auto"`), or `"auto"` (one of the first three, by length and
+            backend). Outputs are equal. Defaults to `"auto"`.
         encode_inputs: bool. Whether the encoder adds positions and segments to its inputs, if they
             belong there. Pass `False` if the model adds them before. Defaults to `True`.
         cached_positions: bool. Whether the encoder holds positional scores instead of position
@@ -269,7 +269,7 @@ class DietEncoder(DietStack):
                 layer.build(inputs_shape)
         for layer in self.segment_biases:
             layer.build()
-        self.pair_biases = []
+        self.pair_biases: list[Any] = []
         for i in range(0 if self.pair_dim is None else self.num_layers):
             pair_bias = PairBias(self.num_heads, dtype=self.dtype_policy, name=f"pair_bias_{i}")
             pair_bias.build((None, None, None, self.pair_dim))

@@ -253,7 +253,7 @@ class TransformerBlock(TransformerLayer):
         hidden_dim: Any = inputs_shape[-1]
         if name in self._made_attentions:
             key_dim = self.size_of_heads(hidden_dim)
-            arguments = {"dropout": self.dropout_of_probabilities, "name": name}
+            arguments: Config = {"dropout": self.dropout_of_probabilities, "name": name}
             arguments |= self.arguments_of_dense()
             setattr(self, name, BiasedMultiHeadAttention(self.num_heads, key_dim, **arguments))
         attention = getattr(self, name)

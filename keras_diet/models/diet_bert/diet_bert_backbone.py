@@ -94,9 +94,9 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
             positional scores between layers. `"features"` adds positions of low rank, segments and
             padding as features of one dot-product attention, for fused kernels. `"blockwise"`
             computes the scores of 256 queries at a time, in memory linear in the length.
-            `"indexed"` is as in `keras_diet.layers.DietEncoder`. `"auto"` chooses by length and
-            backend. The outputs are the same. Scores that are asked for are always computed in
-            full. Defaults to `"auto"`.
+            `"indexed"` is as in `keras_diet.layers.DietEncoder`. `"auto"` chooses one of the
+            others by length and backend. The outputs are the same. Scores that are asked for are
+            always computed in full. Defaults to `"auto"`.
         activation: Activation of the feed-forward networks, by name or as a function. Defaults to
             `"gelu_approximate"`, as in KerasHub's BERT. Hugging Face's BERT uses `"gelu"`.
         cached_positions: bool. Whether the model holds positional scores instead of position
@@ -180,7 +180,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
     # The type that `from_hugging_face` has read, which `export_to_hugging_face` writes.
     hugging_face_type: str | None = None
 
-    @takes_arguments_of(DietEncoder, without=("kernel_initializer", "encode_inputs"))
+    @takes_arguments_of(DietEncoder, without=("kernel_initializer", "encode_inputs", "pair_dim"))
     def __init__(
         self,
         vocabulary_size: int,

@@ -70,8 +70,74 @@ class DietBertTextClassifierPreprocessor(
     """
 
 
+class DietBertTextTask(ClassifierTask, DietBertTask):
+    """A DietBert backbone with a head that reads the pooled output of a text or a pair of texts."""
+
+    preprocessor_cls = DietBertTextClassifierPreprocessor
+
+    def outputs_of(self, document_first_tokens: Tensor | None = None, **inputs: Tensor) -> Tensor:
+        """Return the outputs for each sequence, or for each document."""
+        if document_first_tokens is None:
+            return super().outputs_of(**inputs)
+        hidden_states = self.backbone(inputs)["sequence_output"]
+        pooled = self.backbone.pooled_dense(gather_tokens(hidden_states, document_first_tokens))
+        return self.output_dense(self.output_dropout(pooled))
+
+    @property
+    def default_loss(self) -> keras.losses.Loss:
+        """The loss for `"auto"`."""
+        from_logits = self.output_kind != "probabilities"
+        if self.num_classes == 1:
+            return keras.losses.MeanSquaredError()
+        if self.multi_label:
+            return keras.losses.BinaryCrossentropy(from_logits=from_logits)
+        return keras.losses.SparseCategoricalCrossentropy(from_logits=from_logits)
+
+    def compile(
+        self, optimizer: Any = "auto", loss: Any = "auto", *, metrics: Any = "auto", **kwargs: Any
+    ) -> None:
+        """Configure training, as `keras_hub.models.TextClassifier.compile`, also for regression.
+
+        A loss that takes probabilities where the model returns logits, or the reverse, gives a
+        warning.
+
+        Args:
+            optimizer: As in `keras_hub.models.TextClassifier.compile`. Defaults to `"auto"`.
+            loss: As in `keras_hub.models.TextClassifier.compile`. Defaults to `"auto"`, which means
+                the cross-entropy of integer labels, the binary cross-entropy of each class in
+                multi-label classification, and the mean squared error with one class. For a
+                reranker it means the binary cross-entropy of labels in [0, 1].
+            metrics: As in `keras_hub.models.TextClassifier.compile`. Defaults to `"auto"`, which
+                means the accuracy. In multi-label classification, this is the fraction of classes
+                on the right side of probability 0.5. With one output, `"auto"` means the root mean
+                squared error if the loss is the mean squared error, and no metrics otherwise.
+            **kwargs: Keyword arguments of `keras.Model.compile`.
+        """
+        if isinstance(optimizer, str) and optimizer == "auto":
+            # The learning rate of KerasHub.
+            optimizer = keras.optimizers.Adam(5e-5)
+        if isinstance(loss, str) and loss == "auto":
+            loss = self.default_loss
+        if isinstance(metrics, str) and metrics == "auto":
+            metrics = [default_accuracy(loss)]
+            if self.num_classes == 1:
+                metrics = [keras.metrics.RootMeanSquaredError()] if _is_squared_error(loss) else []
+            elif self.multi_label:
+                # A probability of 0.5 is a logit of 0.
+                threshold = 0.0 if self.output_kind == "logits" else 0.5
+                metrics = [keras.metrics.BinaryAccuracy(threshold=threshold)]
+        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+        warn_if_loss_does_not_fit(self, self.output_kind)
+
+
+def _is_squared_error(loss):
+    loss = keras.losses.get(loss) if isinstance(loss, str) else loss
+    is_instance = isinstance(loss, keras.losses.MeanSquaredError)
+    return is_instance or loss is keras.losses.mean_squared_error
+
+
 @keras.saving.register_keras_serializable(package="keras_diet")
-class DietBertTextClassifier(ClassifierTask, DietBertTask, TextClassifier):
+class DietBertTextClassifier(DietBertTextTask, TextClassifier):
     """A DietBert backbone with a head that classifies a text or a pair of texts.
 
     Its conventions are the same as in `keras_hub.models.BertTextClassifier`:
@@ -146,7 +212,6 @@ class DietBertTextClassifier(ClassifierTask, DietBertTask, TextClassifier):
      - [Devlin et al., 2018](https://arxiv.org/abs/1810.04805)
     """
 
-    preprocessor_cls = DietBertTextClassifierPreprocessor
     trained_head = TEXT_CLASSIFIER
 
     # Keras takes a class with `*args` and `**kwargs` for a functional model.
@@ -162,51 +227,6 @@ class DietBertTextClassifier(ClassifierTask, DietBertTask, TextClassifier):
     ) -> None:
         self.multi_label = validation.boolean("multi_label", multi_label)
         super().__init__(backbone, num_classes, preprocessor, activation, **kwargs)
-
-    def outputs_of(self, document_first_tokens: Tensor | None = None, **inputs: Tensor) -> Tensor:
-        """Return the outputs for each sequence, or for each document."""
-        if document_first_tokens is None:
-            return super().outputs_of(**inputs)
-        hidden_states = self.backbone(inputs)["sequence_output"]
-        pooled = self.backbone.pooled_dense(gather_tokens(hidden_states, document_first_tokens))
-        return self.output_dense(self.output_dropout(pooled))
-
-    def compile(
-        self, optimizer: Any = "auto", loss: Any = "auto", *, metrics: Any = "auto", **kwargs: Any
-    ) -> None:
-        """Configure training, as `keras_hub.models.TextClassifier.compile`, also for regression.
-
-        A loss that takes probabilities where the model returns logits, or the reverse, gives a
-        warning.
-
-        Args:
-            optimizer: As in `keras_hub.models.TextClassifier.compile`. Defaults to `"auto"`.
-            loss: As in `keras_hub.models.TextClassifier.compile`. Defaults to `"auto"`, which means
-                the cross-entropy of integer labels, the binary cross-entropy of each class in
-                multi-label classification, and the mean squared error with one class.
-            metrics: As in `keras_hub.models.TextClassifier.compile`. Defaults to `"auto"`, which
-                means the accuracy. In multi-label classification, this is the fraction of classes
-                on the right side of probability 0.5. With one class, `"auto"` means the root mean
-                squared error if the loss is the mean squared error, and no metrics otherwise.
-            **kwargs: Keyword arguments of `keras.Model.compile`.
-        """
-        is_regression = self.num_classes == 1
-        is_logits, from_logits = self.output_kind == "logits", self.output_kind != "probabilities"
-        if isinstance(loss, str) and loss == "auto":
-            loss = keras.losses.SparseCategoricalCrossentropy(from_logits=from_logits)
-            if is_regression:
-                loss = keras.losses.MeanSquaredError()
-            elif self.multi_label:
-                loss = keras.losses.BinaryCrossentropy(from_logits=from_logits)
-        if isinstance(metrics, str) and metrics == "auto":
-            metrics = [default_accuracy(loss)]
-            if is_regression:
-                metrics = [keras.metrics.RootMeanSquaredError()] if _is_squared_error(loss) else []
-            elif self.multi_label:
-                # A probability of 0.5 is a logit of 0.
-                metrics = [keras.metrics.BinaryAccuracy(threshold=0.0 if is_logits else 0.5)]
-        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
-        warn_if_loss_does_not_fit(self, self.output_kind)
 
     def classify(
         self,
@@ -261,9 +281,3 @@ class DietBertTextClassifier(ClassifierTask, DietBertTask, TextClassifier):
             for row in to_probabilities(outputs)
         ]
         return results[0] if is_one_text(texts) else results
-
-
-def _is_squared_error(loss):
-    loss = keras.losses.get(loss) if isinstance(loss, str) else loss
-    is_instance = isinstance(loss, keras.losses.MeanSquaredError)
-    return is_instance or loss is keras.losses.mean_squared_error

@@ -5,11 +5,12 @@ from typing import Any
 import keras
 import numpy as np
 from keras import ops
+from keras_hub.models import Task
 
 from keras_diet import validation
 from keras_diet.data.columns import host_column, number_of_rows
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
-from keras_diet.models.diet_bert.diet_bert_text_classifier import DietBertTextClassifier
+from keras_diet.models.diet_bert.diet_bert_text_classifier import DietBertTextTask
 from keras_diet.models.diet_bert.hugging_face.heads import TEXT_RERANKER
 from keras_diet.models.hub.classes import Classes, checked_labels, checked_weights
 from keras_diet.models.hub.losses import of_output
@@ -18,11 +19,12 @@ from keras_diet.models.hub.texts_of_examples import TextsOfExamples, rows_of_tex
 from keras_diet.types import Activation, Config
 
 
+# It is no `TextClassifier`, because KerasHub would take it for the classifier of a preset.
 @keras.saving.register_keras_serializable(package="keras_diet")
-class DietBertTextReranker(TextsOfExamples, DietBertTextClassifier):
+class DietBertTextReranker(TextsOfExamples, DietBertTextTask, Task):
     """A DietBert backbone that scores how well a text answers a query (cross-encoder).
 
-    It reads a query `q` and a text `t` together, and is a `DietBertTextClassifier` with one output:
+    It reads a query `q` and a text `t` together, and has one output:
 
         score(q, t) = activation(w . Dropout(pooled_output(q, t)) + b)
 
@@ -118,6 +120,11 @@ class DietBertTextReranker(TextsOfExamples, DietBertTextClassifier):
             trainable=trainable,
         )
 
+    @property
+    def default_loss(self) -> keras.losses.Loss:
+        """The loss for `"auto"`."""
+        return keras.losses.BinaryCrossentropy(from_logits=self.output_kind != "probabilities")
+
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
         scores = super().call(inputs, training, mask)
         # A query with several texts has a row of scores.
@@ -200,23 +207,6 @@ class DietBertTextReranker(TextsOfExamples, DietBertTextClassifier):
         return ops.reshape(scores, shape) if len(shape) == 2 else scores
 
     # === Methods for texts ===
-
-    def compile(
-        self, optimizer: Any = "auto", loss: Any = "auto", *, metrics: Any = "auto", **kwargs: Any
-    ) -> None:
-        """Configure training, as `DietBertTextClassifier.compile`.
-
-        Args:
-            optimizer: As in `DietBertTextClassifier.compile`. Defaults to `"auto"`.
-            loss: As in `DietBertTextClassifier.compile`. Defaults to `"auto"`, which means the
-                binary cross-entropy of labels in [0, 1].
-            metrics: As in `DietBertTextClassifier.compile`. Defaults to `"auto"`, which means no
-                metrics, or the root mean squared error if the loss is the mean squared error.
-            **kwargs: Keyword arguments of `keras.Model.compile`.
-        """
-        if isinstance(loss, str) and loss == "auto":
-            loss = keras.losses.BinaryCrossentropy(from_logits=self.output_kind != "probabilities")
-        super().compile(optimizer, loss, metrics=metrics, **kwargs)
 
     def rank(
         self,

@@ -146,7 +146,8 @@ def main() -> None:
     module, name = task["program"]
     program = getattr(importlib.import_module(module), name)
     model = keras.saving.load_model(task["path"], compile=False)
-    _write(model, *task["arguments"], program)
+    filepath, inputs, opset_version = task["arguments"]
+    _write(model, filepath, inputs, opset_version, program)
 
 
 if __name__ == "__main__":

@@ -135,8 +135,16 @@ def test_program(situation, program):
     assert plan_of(**situation).program == program
 
 
-FLEX = {"length": LONG, "platform": "gpu", **TORCH, **AUTO}
+class OfContent(RelativePositionBias):
+    """Scores that depend on distances and on hidden states."""
+
+    reads_content = True
+
+
+CONTENT = OfContent(HEADS, 19)
+CONTENT.build()
 INDEXED = {"implementation": "indexed"}
+FLEX = {"length": LONG, "platform": "gpu", **TORCH, **INDEXED}
 LOW_RANK, WINDOW = {"bias": low_rank()}, {"sliding_window": 3}
 FEATURES = {"features": (features(2),), "padding_mask": PADDING, "is_causal": True}
 
@@ -144,7 +152,7 @@ FEATURES = {"features": (features(2),), "padding_mask": PADDING, "is_causal": Tr
 @pytest.mark.parametrize(
     "situation, program, form",
     [
-        # PyTorch takes FlexAttention on GPUs, for what it was measured to be faster at.
+        # A caller asks for a kernel of indices. What it cannot compute is as with "auto".
         ({**FLEX, "terms": {"bias": ROWS}}, "flex", "distances"),
         ({**FLEX, "terms": {"bias": ROWS, **FEATURES}}, "flex", "distances"),
         ({**FLEX, "terms": {"bias": ROWS, **DOCUMENTS, **WINDOW}}, "flex", "distances"),
@@ -152,8 +160,10 @@ FEATURES = {"features": (features(2),), "padding_mask": PADDING, "is_causal": Tr
         ({**FLEX, "terms": {"bias": ROWS}, "dtype": "bfloat16"}, "flex", "distances"),
         ({**FLEX, "terms": DOCUMENTS}, "flex", "low_rank"),
         ({**FLEX, "terms": WINDOW}, "flex", "low_rank"),
-        ({**FLEX, "terms": {"bias": ROWS}, "platform": "cpu"}, "kernel", "rows"),
-        ({**FLEX, "terms": {"bias": ROWS}, "length": LONG - 1}, "kernel", "tensor"),
+        ({**FLEX, "terms": {"bias": ROWS}, "length": LENGTH}, "flex", "distances"),
+        ({**FLEX, "terms": LOW_RANK}, "flex", "low_rank"),
+        ({**FLEX, "terms": {**LOW_RANK, **WINDOW}}, "flex", "low_rank"),
+        ({**FLEX, "terms": {"is_causal": True, "padding_mask": PADDING}}, "flex", "low_rank"),
         ({**FLEX, "terms": {"bias": ROWS}, "length": None}, "kernel", "tensor"),
         ({**FLEX, "terms": {"bias": ROWS}, "implementation": "full"}, "kernel", "tensor"),
         ({**FLEX, "terms": {"bias": ROWS}, **DROPS}, "scores", "rows"),
@@ -166,16 +176,15 @@ FEATURES = {"features": (features(2),), "padding_mask": PADDING, "is_causal": Tr
         ({**FLEX, "terms": {"bias": ROWS, "start_index": 2}}, "kernel", "tensor"),
         ({**FLEX, "terms": {"bias": ROWS, "attention_mask": PAIRS}}, "kernel", "tensor"),
         ({**FLEX, "terms": {"bias": BY_POSITION}}, "kernel", "tensor"),
-        ({**FLEX, "terms": LOW_RANK}, "kernel", "tensor"),
-        # A stack may have layers with a window and without. They share the form of a bias.
-        ({**FLEX, "terms": {**LOW_RANK, **WINDOW}}, "kernel", "tensor"),
+        ({**FLEX, "terms": {"bias": CONTENT, **WINDOW}}, "kernel", "tensor"),
         ({**FLEX, "terms": {"bias": TENSOR, **WINDOW}}, "kernel", "tensor"),
-        ({**FLEX, "terms": {"is_causal": True, "padding_mask": PADDING}}, "kernel", "tensor"),
         ({**FLEX, "block_size": 3, "terms": {"bias": ROWS}}, "kernel", "rows"),
-        # No GPU and no TPU has measured the kernel in Pallas, so a caller asks for it.
-        ({**FLEX, **JAX, "terms": {"bias": ROWS}}, "scores", "rows"),
-        ({**FLEX, **CUDNN, "terms": {"bias": ROWS}}, "kernel", "tensor"),
-        ({**FLEX, **TPU, "terms": {"bias": ROWS}}, "scores", "rows"),
+        # No GPU and no TPU has measured these kernels, so "auto" does not take them.
+        ({**FLEX, **AUTO, "terms": {"bias": ROWS}}, "kernel", "tensor"),
+        ({**FLEX, **AUTO, "terms": {**DOCUMENTS, **WINDOW}}, "kernel", "tensor"),
+        ({**FLEX, **AUTO, **JAX, "terms": {"bias": ROWS}}, "scores", "rows"),
+        ({**FLEX, **AUTO, **CUDNN, "terms": {"bias": ROWS}}, "kernel", "tensor"),
+        ({**FLEX, **AUTO, **TPU, "terms": {"bias": ROWS}}, "scores", "rows"),
         ({**INDEXED, **JAX, "terms": {"bias": ROWS}}, "pallas", "distances"),
         ({**INDEXED, **CUDNN, "terms": {"bias": ROWS, **FEATURES}}, "pallas", "distances"),
         ({**INDEXED, **TPU, "terms": {**LOW_RANK, **DOCUMENTS}}, "pallas", "low_rank"),
@@ -191,17 +200,6 @@ def test_terms_from_indices(situation, program, form):
     if plan.reads_indices:
         assert (plan.columns, plan.masks_padding, plan.block_size) == (True, True, None)
         assert plan.alignment == (ALIGNMENT if situation.get("platform") else 1)
-
-
-@pytest.mark.parametrize(
-    "name",
-    ["compiler.is_exporting", "jit.is_tracing", "are_deterministic_algorithms_enabled"],
-)
-def test_flex_attention_is_not_allowed(monkeypatch, name):
-    """It is no part of an exported program, and its gradients are not deterministic."""
-    assert plan_of(**FLEX, terms={"bias": ROWS}).program == "flex"
-    monkeypatch.setattr(f"torch.{name}", lambda: True)
-    assert plan_of(**FLEX, terms={"bias": ROWS}).program == "kernel"
 
 
 LONG_LOW_RANK = {"length": LONG, "terms": {"bias": low_rank()}, **AUTO}
@@ -384,8 +382,9 @@ SHAW = RelativeMultiHeadAttention(HEADS, 5, 3)
         ("blockwise", BiasedMultiHeadAttention(HEADS, 5), Scores()),
         ("indexed", SHAW, None),
         ("indexed", BiasedMultiHeadAttention(HEADS, 5), BY_POSITION),
+        ("indexed", BiasedMultiHeadAttention(HEADS, 5), CONTENT),
     ],
-    ids=["features", "blockwise", "scores", "indexed", "positions"],
+    ids=["features", "blockwise", "scores", "indexed", "positions", "content"],
 )
 def test_implementations_that_a_stack_refuses(implementation, attention, bias):
     with pytest.raises(ValueError, match=f"attention_implementation='{implementation}' needs"):

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_diet import layers
+from keras_diet import _backend, layers
 from tests.helpers import assert_close, gradients, randomize, to_numpy, weighted_sum
 from tests.layers import diet_decoders
 from tests.layers.bias_layers import BIAS_LAYERS, make_bias
@@ -88,13 +88,38 @@ def test_sums_are_not_rounded(rng, dtype):
         to_numpy(ops.cast(each, "float32")) for each in (bias.gate_kernel, bias.gate_bias, query)
     )
     sums = np.cumsum(-np.log(1 + np.exp(-states @ kernel - offset)), axis=1).swapaxes(1, 2)
-    expected = sums[..., :, None] - sums[..., None, :]
+    expected = np.minimum(sums[..., :, None] - sums[..., None, :], 0)
     assert_close(bias(query), expected, 1e-4)
     assert expected.min() < -60
     keys = bias.project_keys(query)
     assert keras.backend.standardize_dtype(keys.dtype) == "float32"
     steps = bias(query[:, 98:], keys, start_index=98)
     assert_close(steps, expected[:, :, 98:], 1e-4)
+
+
+@any_backend
+@pytest.mark.parametrize("platform", ["gpu", "tpu"])
+def test_products_on_accelerators_would_round_the_sums(monkeypatch, platform):
+    assert layers.ForgettingPositionBias(NUM_HEADS).features is not None
+    monkeypatch.setattr(_backend, "platform", lambda: platform)
+    assert layers.ForgettingPositionBias(NUM_HEADS).features is None
+
+
+@any_backend
+@pytest.mark.parametrize("block_size", [None, 100])
+def test_gates_in_a_kernel_in_bfloat16(block_size):
+    """The sums of 512 gates reach -350. So those of masked keys must not set the scale."""
+    x = normal(np.random.default_rng(7), 1, 512, HIDDEN)
+
+    def outputs(dtype):
+        rng = np.random.default_rng(3)
+        bias = layers.ForgettingPositionBias(NUM_HEADS, dtype=dtype)
+        bias.build(x.shape)
+        attention = make_attention(rng, dtype=dtype)
+        y = attention(x, x, attention_bias=bias, use_causal_mask=True, block_size=block_size)
+        return to_numpy(ops.cast(y, "float32"))
+
+    assert_close(outputs("mixed_bfloat16"), outputs("float32"), 0.05)
 
 
 @any_backend

@@ -121,7 +121,7 @@ def _of_pieces(
 
 def _of_albert(file: Config, names: dict[str, str], settings: Config) -> tokenizers.Tokenizer:
     tokenizer, table = _unigram(file, names, 1)
-    steps = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
+    steps: list[Any] = [normalizers.Replace("``", '"'), normalizers.Replace("''", '"')]
     if not settings["keep_accents"]:
         steps += [normalizers.NFKD(), normalizers.StripAccents()]
     steps += [normalizers.Lowercase()] * settings["do_lower_case"]
@@ -133,7 +133,7 @@ def _of_albert(file: Config, names: dict[str, str], settings: Config) -> tokeniz
 def _of_deberta(file: Config, names: dict[str, str], settings: Config) -> tokenizers.Tokenizer:
     # `transformers` does not use the table of characters.
     tokenizer, _ = _unigram(file, names)
-    steps = [normalizers.Lowercase()] * settings["do_lower_case"]
+    steps: list[Any] = [normalizers.Lowercase()] * settings["do_lower_case"]
     steps += [
         normalizers.Replace(tokenizers.Regex(r"\s{2,}|[\n\r\t]"), " "),
         normalizers.NFC(),

@@ -105,7 +105,7 @@ def write_hugging_face(
             "quantized layers. A preset keeps them, and a preset that is loaded again has LoRA's "
             "updates in its kernels."
         )
-    tokenizer = getattr(getattr(model, "preprocessor", None), "tokenizer", None)
+    tokenizer: Any = getattr(getattr(model, "preprocessor", None), "tokenizer", None)
     is_fast = isinstance(tokenizer, FastTokenizer)
     if onnx and tokenizer is not None and not is_fast:
         raise ValueError(
@@ -125,7 +125,7 @@ def write_hugging_face(
         if tensors:
             save_file(tensors, Path(new) / WEIGHTS, metadata={"format": "pt"})
         _write_json(Path(new) / "config.json", config)
-        if is_fast:
+        if isinstance(tokenizer, FastTokenizer):
             _write_tokenizer(tokenizer, Path(new), model)
         if hasattr(model, "pooling_mode"):
             _write_sentence_transformer(model, Path(new))
