@@ -41,8 +41,9 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*has no pooler:UserWarning"),
 ]
-# A bias, rotary positions with windows, and a gate with another normalization.
-SOME = ("mpnet", "modernbert", "t5")
+# A bias, rotary positions with windows, a gate with another normalization, scores of contents and
+# distances, dropped masks, and shared layers.
+SOME = ("mpnet", "modernbert", "t5", "deberta-v2", "esm", "albert")
 # RoBERTa with other names.
 RENAMED = ("xlm-roberta", "camembert", "data2vec-text")
 
