@@ -130,6 +130,6 @@ def retrieval_metrics(
         for cutoff in cutoffs:
             found = ranks <= cutoff
             metrics[f"recall@{cutoff}"] += float(np.mean(found))
-            metrics[f"mrr@{cutoff}"] += 1 / ranks.min() if found.any() else 0
-            metrics[f"ndcg@{cutoff}"] += np.sum(discounted[found]) / np.sum(ideal[:cutoff])
+            metrics[f"mrr@{cutoff}"] += float(1 / ranks.min()) if found.any() else 0.0
+            metrics[f"ndcg@{cutoff}"] += float(np.sum(discounted[found]) / np.sum(ideal[:cutoff]))
     return {name: float(value / len(rows)) for name, value in metrics.items()}

@@ -150,11 +150,10 @@ KINDS = {
     "xlm-roberta": xlm_roberta,
     "mpnet": mpnet,
     "bert": bert,
-    "albert": albert,
     "deberta": deberta,
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
-MORE_KINDS = {**KINDS, "camembert": camembert, "t5": t5}
+MORE_KINDS = {**KINDS, "camembert": camembert, "t5": t5, "albert": albert}
 
 
 def read(folder):
@@ -281,7 +280,7 @@ def test_pieces_of_deberta(changes, tmp_path, monkeypatch):
     ours, theirs = read(tmp_path)
     texts = [*AWKWARD_TEXTS, *A, "The [MASK] fox\t é  ½"]
     assert ours(texts) == theirs(texts, add_special_tokens=False)["input_ids"]
-    assert ours.mask_token_id == theirs.mask_token_id == len(theirs) - 1 == 330
+    assert ours.mask_token_id == theirs.mask_token_id == len(theirs) - 1
 
 
 # === Packing ===
@@ -369,7 +368,7 @@ def test_windows_of_questions_are_those_of_transformers(kind):
     assert len(x["token_ids"]) > 2
     expected = arrays_of(expected)
     # `transformers` numbers the segments of all windows after the first one, also for XLM-R.
-    expected["segment_ids"] *= kind in ("modern bert", "bert")
+    expected["segment_ids"] *= kind in ("modern bert", "bert", "deberta")
     assert_same(x, expected)
     start, end = y["start"][0], y["end"][0]
     assert ours.detokenize(x["token_ids"][0, start : end + 1]).strip() == "cat"
@@ -598,6 +597,9 @@ def assert_same_ids(ours, theirs, texts):
 def test_settings_of_all_files_are_read_as_by_transformers(kind, tmp_path):
     MORE_KINDS[kind](TRAINING, 330).save_pretrained(tmp_path / "original")
     for name, files in FILES.items():
+        if (kind, name) == ("albert", "map that is not read"):
+            # `transformers` fails.
+            continue
         shutil.copytree(tmp_path / "original", tmp_path / name)
         write(tmp_path / name, files)
         ours, theirs = read(tmp_path / name)
@@ -763,7 +765,9 @@ def test_added_tokens_keep_their_flags(kind, tmp_path):
     DietBertTextEmbedder(backbone, preprocessor).export_to_hugging_face(tmp_path, "bert")
     written = json.loads((tmp_path / "tokenizer.json").read_text())["added_tokens"]
     assert written == json.loads(fast.to_str())["added_tokens"]
-    assert any(token["lstrip"] for token in written) == (kind not in ("bert", "xlm-roberta"))
+    assert any(token["lstrip"] for token in written) == (
+        kind not in ("bert", "xlm-roberta", "deberta")
+    )
     back, theirs = read(tmp_path)
     assert ours(INSIDE) == back(INSIDE) == theirs(INSIDE, add_special_tokens=False)["input_ids"]
     assert theirs.model_max_length == 11
