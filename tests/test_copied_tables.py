@@ -473,7 +473,7 @@ CLAIMS = [
     (PLAN, "by at most # % of the largest gradient", gradients_on_a_gpu),
     (
         PLAN,
-        "called alone it took # ms, and DIET-REL in a kernel with a bias # ms",
+        "FlexAttention took # ms, and DIET-REL in a kernel with a bias # ms",
         lambda: on_a_gpu(2048, "flex_attention", "diet_rel"),
     ),
     (
