@@ -4,6 +4,7 @@
 
 import functools
 import io
+import importlib
 import json
 import os
 import pathlib
@@ -264,10 +265,11 @@ def test_texts_of_tokens(kind, token, expected):
 @pytest.mark.parametrize("changes", [{}, {"do_lower_case": True, "add_prefix_space": False}])
 def test_pieces_of_deberta(changes, tmp_path, monkeypatch):
     """A folder with `spm.model` and without `tokenizer.json`. The mask is not in the model."""
-    from transformers import convert_slow_tokenizer
     from transformers.utils import sentencepiece_model_pb2_new as pb2
 
-    # The module of sentencepiece needs another version of protobuf than TensorFlow.
+    # The package has a function of the same name. The module of sentencepiece needs another version
+    # of protobuf than TensorFlow.
+    convert_slow_tokenizer = importlib.import_module("transformers.convert_slow_tokenizer")
     monkeypatch.setattr(convert_slow_tokenizer, "import_protobuf", lambda: pb2)
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(TRAINING), model_prefix=str(tmp_path / "spm"), vocab_size=330,
