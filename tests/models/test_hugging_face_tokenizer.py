@@ -3,8 +3,8 @@
 # ruff: noqa: RUF001 - the texts are awkward on purpose.
 
 import functools
-import io
 import importlib
+import io
 import json
 import os
 import pathlib
