@@ -410,11 +410,7 @@ class DietBertTextEmbedder(TextsOfExamples, DietBertTask, TextEmbedder):
             An array of shape `(num_texts, hidden_dim)`.
         """
         texts = texts_of(text, "text")
-        order = list(range(len(texts)))
-        # Packed batches of texts of all lengths have about the same number of sequences.
-        if not self.host_preprocessor.packed and len(texts) > 1:
-            sizes = list(map(len, self.host_preprocessor.tokenizer.tokenize(texts)))
-            order.sort(key=sizes.__getitem__, reverse=True)
+        order = self.host_preprocessor.order_by_length(texts)
         found = self.predict([texts[i] for i in order], batch_size, verbose, callbacks=callbacks)
         return found[np.argsort(order)]
 

@@ -297,11 +297,10 @@ class DietBertTextReranker(TextsOfExamples, DietBertTextTask, Task):
         if not isinstance(query, str):
             raise ValueError(f"`query` must be a string. Received: {query!r:.70}")
         texts = texts_of(texts, "texts")
-        # Texts of about the same length share a batch.
-        order = np.array(sorted(range(len(texts)), key=lambda i: len(texts[i])))
+        order = self.host_preprocessor.order_by_length(texts)
         pairs = ([query] * len(texts), [texts[i] for i in order])
-        scores = np.empty(len(texts), "float32")
-        scores[order] = self.predict(pairs, batch_size=batch_size, verbose=0)[:, 0]
+        found = self.predict(pairs, batch_size=batch_size, verbose=0)[:, 0]
+        scores = found[np.argsort(order)]
         return [
             {"index": int(i), "score": float(scores[i]), "text": texts[i]}
             for i in np.argsort(-scores, kind="stable")[:top_k]

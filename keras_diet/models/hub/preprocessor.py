@@ -64,6 +64,21 @@ class HostPreprocessor:
     columns: Any
     make_batch: Any
 
+    def sizes_of_texts(self, texts: list[str]) -> list[int]:
+        """Return a number for each text that grows with its length."""
+        return [len(text) for text in texts]
+
+    def order_by_length(self, texts: list[str]) -> list[int]:
+        """Return the indices of texts, the longest first, so that texts in a batch need no padding.
+
+        Packed batches of texts of all lengths have about the same number of sequences, so these
+        texts keep their order.
+        """
+        order = list(range(len(texts)))
+        if not self.packed and len(texts) > 1:
+            order.sort(key=self.sizes_of_texts(texts).__getitem__, reverse=True)
+        return order
+
 
 class ForeignPreprocessor(HostPreprocessor):
     """A function, or a preprocessor of KerasHub, which makes tensors.
@@ -127,6 +142,10 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
                 )
 
     # === Data ===
+
+    def sizes_of_texts(self, texts: list[str]) -> list[int]:
+        """Return the number of tokens of each text."""
+        return [len(tokens) for tokens in self.tokenizer.tokenize(texts)]
 
     def __call__(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Return NumPy arrays for a batch, or for one example without a batch axis."""

@@ -137,7 +137,7 @@ def write_hugging_face(
         if tensors:
             save_file(tensors, Path(new) / WEIGHTS, metadata={"format": "pt"})
         _write_json(Path(new) / "config.json", config)
-        if isinstance(tokenizer, FastTokenizer):
+        if is_fast:
             _write_tokenizer(tokenizer, Path(new), model)
         if hasattr(model, "pooling_mode"):
             _write_sentence_transformer(model, Path(new))
