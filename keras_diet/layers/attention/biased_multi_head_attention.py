@@ -14,6 +14,7 @@ from keras_diet._compat import (
     keras_masks_removed,
     set_keras_mask,
 )
+from keras_diet.layers import initializers
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.dot_product import attend, block_dropout
 from keras_diet.layers.attention.key_memory import KeysAndValues
@@ -297,6 +298,17 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
         if query_mask is not None:
             set_keras_mask(output, query_mask)
         return (output, scores) if return_attention_scores else output
+
+    def arguments_of_query_dense(self) -> Config:
+        """Return arguments with which a projection of positions is made as that of the queries."""
+        dense = self.query_dense
+        names = ("kernel_regularizer", "kernel_constraint", "bias_regularizer", "bias_constraint")
+        return {
+            "kernel_initializer": initializers.fresh(dense.kernel_initializer),
+            "bias_initializer": initializers.fresh(dense.bias_initializer),
+            "dtype": self.dtype_policy,
+            **{name: getattr(dense, name) for name in names},
+        }
 
     def _dropout_of(self, training, plan):
         if not training or self.dropout == 0.0:

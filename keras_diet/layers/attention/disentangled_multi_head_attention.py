@@ -151,21 +151,13 @@ class DisentangledMultiHeadAttention(BiasedMultiHeadAttention):
             self.position_denses = {name: self._make_dense(name) for name in self.position_terms}
 
     def _make_dense(self, name):
-        names = [
-            f"{weight}_{kind}"
-            for weight in ("kernel", "bias")
-            for kind in ("regularizer", "constraint")
-        ]
         # b: one; r: rows; d: hidden size; h: heads; k: head size
         dense = keras.layers.EinsumDense(
             "brd,dhk->brhk",
             output_shape=(None, self.num_heads, self.key_dim),
             bias_axes="hk" if self.query_dense.bias_axes else None,
-            kernel_initializer=initializers.fresh(self.query_dense.kernel_initializer),
-            bias_initializer=initializers.fresh(self.query_dense.bias_initializer),
-            dtype=self.dtype_policy,
             name=f"position_{name}",
-            **{each: getattr(self.query_dense, each) for each in names},
+            **self.arguments_of_query_dense(),
         )
         dense.build((1, None, self.table.dim))
         return dense

@@ -3,7 +3,7 @@
 For the example `b` of the batch, the head `h`, the query `i` and the key `j`, all counted from 0,
 
     score(b, h, i, j) = by_distance[h, j - i + T - 1]
-    mask(b, h, i, j)  = key j is no padding, not behind i, in its window and in its document
+    mask(b, h, i, j)  = key j is a token, not behind i, in its window and in its document
 
 FlexAttention of PyTorch takes these functions. They read small tensors: one score for each
 distance, the ids of documents, and the padding mask. Features are not in them, because they are

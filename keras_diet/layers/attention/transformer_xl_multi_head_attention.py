@@ -92,11 +92,8 @@ class TransformerXLMultiHeadAttention(BiasedMultiHeadAttention):
         self.position_dense = keras.layers.EinsumDense(
             "rd,dhk->rhk",
             output_shape=(self.num_heads, self.key_dim),
-            kernel_initializer=initializers.fresh(self.query_dense.kernel_initializer),
-            kernel_regularizer=self.query_dense.kernel_regularizer,
-            kernel_constraint=self.query_dense.kernel_constraint,
-            dtype=self.dtype_policy,
             name="position",
+            **self.arguments_of_query_dense(),
         )
         self.position_dense.build((None, self.position_dim))
         self.content_bias = self._add_vectors("content_bias")

@@ -18,7 +18,7 @@ EPSILON = 1e-7
 class PositionTable(keras.layers.Layer):
     """Learned vectors, one for each row, with a layer normalization if `normalize`.
 
-    It is no layer to call: attention layers read `vectors()`, and project them.
+    Nobody calls it. Attention layers read `vectors()` and project them.
 
     Args:
         num_rows: int. Number of vectors.
