@@ -363,6 +363,10 @@ def test_encode_text_sorts_by_length(capsys):
         embedder.encode_text(["sleeping cat", ". . a . a"], batch_size=1, verbose=0)
     lengths = [each.args[0]["token_ids"].shape[1] for each in calls.call_args_list]
     assert lengths == [9, 5]
+    # A function as preprocessor has no tokenizer, so characters count.
+    ours = embedder.preprocessor
+    embedder.preprocessor = lambda x: ours(x)
+    assert_close(embedder.encode_text(texts, batch_size=4, verbose=0), expected)
 
 
 @pytest.mark.skipif(keras.backend.backend() == "torch", reason="PyTorch takes one step at a time")
