@@ -28,6 +28,7 @@ CLASSES = {
         "KerplePositionBias",
         "LearnedPositions",
         "LinformerMultiHeadAttention",
+        "LogCPBBias",
         "PairBias",
         "PositionTable",
         "QueryRelativePositionBias",

@@ -18,6 +18,7 @@ from keras_diet.layers.position.bucketed_relative_position_bias import BucketedR
 from keras_diet.layers.position.fire_position_bias import FirePositionBias
 from keras_diet.layers.position.forgetting_position_bias import ForgettingPositionBias
 from keras_diet.layers.position.kerple_position_bias import KerplePositionBias
+from keras_diet.layers.position.log_cpb_bias import LogCPBBias
 from keras_diet.layers.position.pair_bias import PairBias
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
@@ -49,6 +50,7 @@ __all__ = [
     "ForgettingPositionBias",
     "KerplePositionBias",
     "LinformerMultiHeadAttention",
+    "LogCPBBias",
     "PairBias",
     "PositionBias",
     "PositionEncoding",

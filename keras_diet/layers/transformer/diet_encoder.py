@@ -50,6 +50,7 @@ class DietEncoder(DietStack):
     | `"alibi"`, `"sandwich"` | fixed functions of the distance (Press, Chi et al.) | layer-wise |
     | `"kerple"` | a learned penalty for the distance (Chi et al.) | layer-wise, none, head-wise |
     | `"fire"` | a small network of the distance (Li et al.) | none, layer-wise, head-wise |
+    | `"log_cpb"` | a small network of its logarithm (Liu et al.) | none, layer-wise, head-wise |
     | `"rotary"` | angles that turn queries and keys (Su et al.) | |
     | `"transformer_xl"` | projected sinusoids of the distance (Dai et al., XLNet) | none |
     | `"query_relative"` | curves of the distance, mixed by queries | none, head-wise, layer-wise |
@@ -108,8 +109,8 @@ class DietEncoder(DietStack):
         max_distance: int or `None`. With `"shaw"`, `"t5"` and `"tupe_rel"`, tokens at this distance
             and further away share parameters, and with `"query_relative"` they have no score.
             `"deberta"` and `"deberta_v1"` share rows from there, and `"deberta"` needs more than
-            129. Defaults to `None`: 1024 for Shaw and the curves, 512 for DeBERTa, 128 for T5's
-            bins.
+            129. `"log_cpb"` has an input near 1 there. Defaults to `None`: 1024 for Shaw and the
+            curves, 512 for DeBERTa and `"log_cpb"`, 128 for T5's bins.
         recompute: What training computes again for the gradient, to save memory: `"none"`, the
             `"attention"` layers, or each `"block"`. Gradients are equal. Defaults to `"none"`.
         gated: bool. Whether the feed-forward networks are `W_2 (activation(W_1 x) * (W_g x))`.
