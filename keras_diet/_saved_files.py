@@ -19,6 +19,7 @@ CLASSES = {
         "BiasedTransformerEncoder",
         "BucketedRelativePositionBias",
         "CachedPositionBias",
+        "CoordinateBias",
         "DietDecoder",
         "DietEncoder",
         "DisentangledMultiHeadAttention",

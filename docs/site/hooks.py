@@ -49,7 +49,7 @@ THEMES = {
             *("BucketedRelativePositionBias", "UntiedPositionBias", "AlibiPositionBias"),
             *("KerplePositionBias", "SandwichPositionBias", "FirePositionBias"),
             *("LogCPBBias", "QueryRelativePositionBias", "ForgettingPositionBias", "PairBias"),
-            "PositionBias",
+            *("CoordinateBias", "PositionBias"),
         ),
         "Blocks and stacks": (
             *("BiasedTransformerEncoder", "BiasedTransformerDecoder"),

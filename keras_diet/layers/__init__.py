@@ -15,6 +15,7 @@ from keras_diet.layers.attention.transformer_xl_multi_head_attention import (
 from keras_diet.layers.position.absolute_position_bias import AbsolutePositionBias
 from keras_diet.layers.position.alibi_position_bias import AlibiPositionBias
 from keras_diet.layers.position.bucketed_relative_position_bias import BucketedRelativePositionBias
+from keras_diet.layers.position.coordinate_bias import CoordinateBias
 from keras_diet.layers.position.fire_position_bias import FirePositionBias
 from keras_diet.layers.position.forgetting_position_bias import ForgettingPositionBias
 from keras_diet.layers.position.kerple_position_bias import KerplePositionBias
@@ -43,6 +44,7 @@ __all__ = [
     "BiasedTransformerDecoder",
     "BiasedTransformerEncoder",
     "BucketedRelativePositionBias",
+    "CoordinateBias",
     "DietDecoder",
     "DietEncoder",
     "DisentangledMultiHeadAttention",

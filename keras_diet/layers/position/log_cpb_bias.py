@@ -29,7 +29,7 @@ class LogCPBBias(PositionBias):
     The pixels of an image have two distances, of rows and of columns, and Swin V2's network reads
     both. With `num_columns`, the number `W` of columns of the grid, the token in row `y` and column
     `x` has the position `y (2 W - 1) + x`. The difference of two such positions tells both
-    distances.
+    distances. `CoordinateBias` takes positions that are not the index of a token.
 
     Args:
         num_heads: int. Number of attention heads `H`.
