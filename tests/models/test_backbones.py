@@ -97,7 +97,7 @@ OF_BERT = {
         "attention_scale": 0.7,
         "bias_initializer": HALVES,
     },
-    **dict.fromkeys(("attention_windows", "max_distance", "max_wavelength")),
+    **dict.fromkeys(("attention_windows", "max_distance", "max_wavelength", "rope_scaling")),
 }
 BLOCKWISE = {"position_encoding": "diet_rel", "rank": None, "projection_dim": None}
 BLOCKWISE |= {"attention_implementation": "blockwise", "cached_positions": True}

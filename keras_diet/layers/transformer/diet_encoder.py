@@ -137,6 +137,9 @@ class DietEncoder(DietStack):
             for T5. Defaults to `None`: `1 / sqrt(d_h)`, or the factor of the encoding.
         max_wavelength: float, tuple or `None`. Base of the wavelengths with `"rotary"`. A tuple has
             a base for each layer, and repeats. Defaults to `None`: 10,000.
+        rope_scaling: dict, tuple or `None`. Slower angles of `"rotary"` for longer texts, as in
+            `RotaryMultiHeadAttention`. A tuple has a dictionary or `None` for each layer, and
+            repeats. Defaults to `None`: no scaling.
         initial_score_stddev: float or `None`. Standard deviation of `B` before training, with
             `"diet_abs"`, `"diet_abs_input"` and `"diet_rel"`. Small models use word order earlier
             with 1, if the training has sequences of the full length and, with `"diet_abs"`, if
@@ -213,11 +216,12 @@ class DietEncoder(DietStack):
         )
         self.projection_dim = validation.optional_positive_int("projection_dim", projection_dim)
         self.share_layers = validation.boolean("share_layers", share_layers)
-        if share_layers and isinstance(self.max_wavelength, list):
-            raise ValueError(
-                "`max_wavelength` must be one number for layers with the same weights. Received: "
-                f"max_wavelength={self.max_wavelength}, share_layers=True"
-            )
+        for each in ("max_wavelength", "rope_scaling"):
+            if share_layers and isinstance(value := getattr(self, each), list):
+                raise ValueError(
+                    f"`{each}` must be one value for layers with the same weights. Received: "
+                    f"{each}={value}, share_layers=True"
+                )
         if share_layers and not self.normalize_inputs:
             raise ValueError(
                 "`normalize_inputs` must be `True` for layers with the same weights, because "

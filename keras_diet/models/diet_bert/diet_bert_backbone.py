@@ -121,6 +121,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         attention_windows: int, tuple or `None`. Defaults to `None`.
         attention_scale: float or `None`. Defaults to `None`.
         max_wavelength: float, tuple or `None`. Defaults to `None`.
+        rope_scaling: dict, tuple or `None`. Defaults to `None`.
         initial_score_stddev: float or `None`. Defaults to `None`.
         layer_norm_epsilon: float. Epsilon of each layer normalization, also of the embeddings.
             Defaults to `1e-12`.

@@ -3,9 +3,11 @@
 import keras
 import numpy as np
 import pytest
+import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
+from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from keras_diet._compat import get_keras_mask, set_keras_mask
 from keras_diet.layers import RelativePositionBias, RotaryMultiHeadAttention
@@ -261,6 +263,30 @@ def test_rotations_are_in_float32(dtype):
     exact = np.stack([np.cos(angles) - np.sin(angles), np.sin(angles) + np.cos(angles)], axis=-1)
     rounded = to_numpy(ops.cast(exact.astype("float32"), attention.compute_dtype))
     np.testing.assert_array_equal(to_numpy(attention.rotate(heads, angles))[0, :, 0], rounded)
+
+
+LENGTH = "original_max_position_embeddings"
+SCALINGS = {
+    "linear": {},
+    "dynamic": {LENGTH: 7},
+    # The pairs turn 22, 5.6, 1.4 and 0.35 times in 140 tokens.
+    "yarn": {LENGTH: 140, "beta_fast": 6.0, "beta_slow": 0.5},
+}
+
+
+@pytest.mark.parametrize("kind", SCALINGS)
+def test_scaled_angles(kind):
+    """The first numbers of a pair become the cosines of `transformers`, times its factor."""
+    config = transformers.GteConfig(hidden_size=8, num_attention_heads=1, max_position_embeddings=7)
+    scaling = {"rope_type": kind, "factor": 3.0, **SCALINGS[kind]}
+    config.rope_parameters = {**scaling, "rope_theta": 256.0}
+    theirs, factor = ROPE_INIT_FUNCTIONS[kind](config, seq_len=11)
+    attention = RotaryMultiHeadAttention(1, 8, max_wavelength=256.0, rope_scaling=scaling)
+    heads = np.tile([1.0] * 4 + [0.0] * 4, (1, 11, 1, 1)).astype("float32")
+    actual = to_numpy(attention.rotate(heads, np.arange(11)))[0, :, 0]
+    angles = np.arange(11)[:, None] * theirs.numpy()
+    expected = factor * np.concatenate([np.cos(angles), np.sin(angles)], axis=-1)
+    assert_close(actual, expected, 1e-5)
 
 
 @any_backend

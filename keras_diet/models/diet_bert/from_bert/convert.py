@@ -157,6 +157,7 @@ def convert_bert(
         # They belong to other positions.
         "max_distance": None,
         "max_wavelength": None,
+        "rope_scaling": None,
         "first_position": original.first_position if with_input else None,
     }
     of_positions: list[Any] = []

@@ -344,7 +344,8 @@ def _describe(backbone: keras.Model, model_type: str) -> tuple[Config, Config]:
 def _comparable(arguments: Config) -> Config:
     """Return the arguments of a backbone in one form."""
     lists = {}
-    for name, default in (("attention_windows", None), ("max_wavelength", 10_000.0)):
+    of_layers = {"attention_windows": None, "max_wavelength": 10_000.0, "rope_scaling": None}
+    for name, default in of_layers.items():
         value = arguments[name]
         pattern = itertools.cycle(value if isinstance(value, (list, tuple)) else [value])
         values = itertools.islice(pattern, arguments["num_layers"])
