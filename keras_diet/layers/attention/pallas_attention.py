@@ -203,8 +203,8 @@ def _call(kernel, settings, axis, inputs, bounds, outputs):
             `inputs`, a reference to `bounds`, and references to a block of each output.
         settings: The `TileSettings`.
         axis: `"rows"`, `"columns"` or `"diagonals"` of tiles.
-        inputs: Queries, keys, values, tiles of the bias or `None`, ids of queries, ids of keys; and for
-            gradients the gradient of the output, and two numbers for each query.
+        inputs: Queries, keys, values, tiles of the bias or `None`, ids of queries, ids of keys; and
+            for gradients the gradient of the output, and two numbers for each query.
         bounds: Blocks of the other axis, of each block.
         outputs: Last size and dtype of each output.
     """

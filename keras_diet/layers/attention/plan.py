@@ -49,7 +49,8 @@ class AttentionPlan:
             backend), or a kernel that computes the terms from indices: `"flex"` (FlexAttention on
             PyTorch) or `"pallas"` (JAX).
         bias: The form of a bias layer: the `"tensor"` of its scores, its `"low_rank"` features, the
-            `"rows"` of each block, or one score for each of the `"distances"`, perhaps beside features.
+            `"rows"` of each block, or its parts: one score for each of the `"distances"`, features,
+            or both.
         columns: bool. Whether features and padding become columns of the queries and keys.
             Otherwise they are added to the bias.
         masks_padding: bool. Whether padding is a mask, so that it is not in the scores.
@@ -341,8 +342,8 @@ def check_implementation(implementation: str, attention: Any, bias: Any) -> None
         raise ValueError(
             f"attention_implementation={implementation!r} needs a bias layer with `features`, or "
             "for 'blockwise' with `rows` and without state, or for 'indexed' with `distance_only` "
-            "or `parts`, or none, and attention layers that allow it. Pass 'auto' or 'full'. Received: "
-            f"{type(attention).__name__} with the bias layer {type(bias).__name__}."
+            "or `parts`, or none, and attention layers that allow it. Pass 'auto' or 'full'. "
+            f"Received: {type(attention).__name__} with the bias layer {type(bias).__name__}."
         )
 
 

@@ -41,7 +41,8 @@ class PositionBias(keras.layers.Layer):
     subclass with other arguments keeps each as an attribute of the same name.
 
     A subclass that changes the scores of a class with `features`, such as `AbsolutePositionBias`,
-    sets `features = None`, or `parts = None` if the class has `parts`. A subclass whose `call` takes no `start_index` sets `rows = None`.
+    or with `parts`, such as `UntiedPositionBias`, sets this attribute to `None`. A subclass whose
+    `call` takes no `start_index` sets `rows = None`.
     If the scores depend on the distance of query and key alone, `distance_only = True` saves time
     and memory with the `document_ids` of an encoder. Subclasses inherit it, also those of
     `AlibiPositionBias` and of other biases of the distance. Set it to `False` if your scores need

@@ -172,7 +172,7 @@ class UntiedPositionBias(PositionBias):
         """
         if not self.built:
             self.build()
-        query_length, key_length = lengths = self._checked_lengths(query, key, start_index)
+        lengths = self._checked_lengths(query, key, start_index)
         pair = self._projections(*lengths, start_index)
         by_distance = None
         if self.relative:
@@ -180,20 +180,21 @@ class UntiedPositionBias(PositionBias):
         if self.untie_cls:
             # One more feature sets the scores of the first token as a key, and one as a query.
             # They take away what the distance adds.
-            of_query, of_key = ops.cast(self.cls_scores, self.compute_dtype)
+            cls_scores = ops.cast(self.cls_scores, self.compute_dtype)
+            of_query, of_key = cls_scores[0], cls_scores[1]
             if by_distance is not None:
                 by_head = ops.transpose(by_distance[: self.num_score_heads])
-                of_query = of_query - by_head[query_length - 1 :]
-                of_key = of_key - ops.flip(by_head[:query_length], axis=0)
-            is_query, is_key = self._is_cls(*lengths, start_index)
+                of_query = of_query - by_head[lengths[0] - 1 :]
+                of_key = of_key - ops.flip(by_head[: lengths[0]], axis=0)
+            of_query, of_key = of_query[..., None], of_key[..., None]
             is_query, is_key = (
-                ops.cast(x, of_key.dtype)[:, None, None] for x in (is_query, is_key)
+                ops.cast(is_cls, of_key.dtype)[:, None, None]
+                for is_cls in self._is_cls(*lengths, start_index)
             )
+            others = 1 - is_query
             pair = (
-                _with_columns(
-                    pair[0] * (1 - is_query), of_key[..., None] * (1 - is_query), is_query
-                ),
-                _with_columns(pair[1] * (1 - is_key), is_key, of_query[..., None]),
+                _with_columns(pair[0] * others, of_key * others, is_query),
+                _with_columns(pair[1] * (1 - is_key), is_key, of_query),
             )
         return tuple(ops.expand_dims(features, 0) for features in pair), by_distance
 
