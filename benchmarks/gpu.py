@@ -23,7 +23,7 @@ which the last command has small sizes. TensorFlow has no results.
     KERAS_BACKEND=jax python -m benchmarks.gpu --rounds 10 --minutes 9 --resume \\
         --output runs/gpu_jax.json
     KERAS_BACKEND=torch python -m benchmarks.gpu --size tiny --batches 2x32 --lengths 64 \\
-        --packed 2x64 --rounds 2
+        --packed 2x64 --indexed 61x83 --rounds 2
 """
 
 import argparse
@@ -70,7 +70,6 @@ SHAPES = {
 # Its bias is made of one score for each distance.
 DISTANCES = "DIET-REL"
 LENGTHS_OF_GRADIENTS = ((128, 128), (100, 100), (61, 83))
-LENGTHS_OF_INDEXED = ((1024, 1024), (1000, 1000), (611, 833))
 ROWS_ON_TORCH = ("sdpa", "flex_attention", "hugging_face_t5", "hugging_face_mpnet")
 # The bias layers by name. A name may end with an `attention_implementation` other than "auto".
 BIASES: dict[str, Callable[..., Any]] = {
@@ -434,7 +433,12 @@ def make_page(runs: dict[str, Any]) -> str:
 def make_tables(run: dict[str, Any]) -> list[str]:
     lines = []
     tables: dict[str, list[list[str]]] = {part: [] for part in PARTS}
-    for cell in run["cells"].values():
+    # Lengths are not measured in their order.
+    cells = sorted(
+        run["cells"].values(),
+        key=lambda cell: int(cell["name"]) if cell["part"] == "attention" else 0,
+    )
+    for cell in cells:
         if cell["part"] in ("indexed", "gradients"):
             row, names = cell["result"], ["bias", "query", "value"]
             names += ["key"] if cell["part"] == "indexed" else []
@@ -534,6 +538,8 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--size", choices=bert_models.SIZES, default="base", help="size of BERT")
     parser.add_argument("--lengths", type=int, nargs="+", default=lengths, help="of attention")
     batches = ["8x512", "1x8192"]
+    indexed = ["1024x1024", "1000x1000", "611x833"]
+    parser.add_argument("--indexed", nargs="+", default=indexed, help="queries x keys")
     parser.add_argument("--packed", nargs="+", default=["8x4096"], help="sequences x tokens")
     parser.add_argument("--batches", nargs="+", default=batches, help="of the training step")
     parser.add_argument("--dropout", type=float, default=0.0, help="of the training step")
@@ -583,9 +589,9 @@ def cells_of(options: argparse.Namespace) -> Iterator[tuple[str, str, dict[str, 
     What the last table needs is first.
     """
     if "indexed" in options.parts and has_row("indexed"):
-        for lengths in LENGTHS_OF_INDEXED:
-            compare = functools.partial(compare_indexed, *lengths)
-            yield "indexed", f"{lengths[0]} x {lengths[1]}", {"indexed": compare}
+        for lengths in options.indexed:
+            compare = functools.partial(compare_indexed, *map(int, lengths.split("x")))
+            yield "indexed", lengths, {"indexed": compare}
 
     def attention(length):
         make = functools.partial(make_attention_step, batch_size=1, length=length)

@@ -17,7 +17,6 @@ def test_runs_to_the_end_on_a_cpu(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(bert_models, "VOCABULARY_SIZE", 31)
     monkeypatch.setattr(measure, "time_in_turn", lambda steps, n: dict.fromkeys(steps, [0.002] * n))
     monkeypatch.setattr(gpu, "LENGTHS_OF_GRADIENTS", ((9, 7), (6, 16)))
-    monkeypatch.setattr(gpu, "LENGTHS_OF_INDEXED", ((9, 7),))
     path = tmp_path / "gpu.json"
     options = ["--size", "tiny", "--lengths", "10", "--batches", "3x8", "--packed", "2x32"]
     options += ["--rounds", "2", "--output", str(path), "--resume"]
