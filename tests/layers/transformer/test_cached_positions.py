@@ -138,23 +138,14 @@ def built(layer):
     return layer
 
 
-NOTHING, ONCE = "no positional scores to cache", "cached once"
 REFUSED = {
-    "encoder that is not built": (small_encoder, "built=False"),
-    "model without positions": (lambda: in_model(keras.layers.Dense(2)), NOTHING),
-    "positions at the input": (lambda: built(small_encoder(position_encoding="input")), ONCE),
-    "cached bias": (lambda: cache_positions(built(RelativePositionBias(3, 7))), NOTHING),
-    "cached encoder": (
-        lambda: in_model(cache_positions(built(small_encoder()))),
-        "cached_positions=True",
-    ),
+    "model without positions": lambda: in_model(keras.layers.Dense(2)),
+    "cached bias": lambda: cache_positions(built(RelativePositionBias(3, 7))),
 }
 
 
 @any_backend
-@pytest.mark.parametrize("make, message", REFUSED.values(), ids=list(REFUSED))
-def test_refused(make, message):
-    model = make()
-    # Keras reports an error in a configuration as a `TypeError`.
-    with pytest.raises((ValueError, TypeError), match=f"(?s){message}"):
-        cache_positions(model)
+@pytest.mark.parametrize("make", REFUSED.values(), ids=list(REFUSED))
+def test_refused(make):
+    with pytest.raises(ValueError, match="no positional scores to cache"):
+        cache_positions(make())
