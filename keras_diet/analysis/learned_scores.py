@@ -6,7 +6,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_diet import validation
 from keras_diet._arrays import float32_array
 from keras_diet.analysis.attention_scores import as_diet_bert
 from keras_diet.layers import DietEncoder, LinformerMultiHeadAttention
@@ -97,7 +96,6 @@ def position_scores(
     parts = encoder_parts(backbone)
     encoder = parts.encoder
     length = encoder.max_sequence_length if length is None else length
-    validation.length_within(length, encoder.max_sequence_length, "max_sequence_length")
     if encoder.position_biases:
         scores = np.stack([_bias_scores(bias, parts, length) for bias in encoder.position_biases])
         # All layers may share one bias.
@@ -183,11 +181,6 @@ def segment_scores(backbone: keras.Model | keras.layers.Layer) -> np.ndarray:
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), equation 2
     """
     encoder = encoder_parts(backbone).encoder
-    if not encoder.segment_biases:
-        raise ValueError(
-            "`backbone` must have segment_encoding='per-head'. "
-            f"Received: segment_encoding={encoder.segment_encoding!r}"
-        )
     return np.stack([float32_array(bias.segment_embedding) for bias in encoder.segment_biases])
 
 
