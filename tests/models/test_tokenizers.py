@@ -401,7 +401,6 @@ REFUSED = [
         "`inputs` must hold Unicode, not half of a surrogate pair. Received: 'a\\ud800' in row 1",
     ),
     (lambda: PIECES.from_texts([*ALL_TEXTS, "a\ud800"], 71), f"in row {len(ALL_TEXTS)}"),
-    (lambda: DietBertTokenizer(LETTERS, sequence_length=0), "`sequence_length` must be a positive"),
     (lambda: DietBertTokenizer(VOCABULARY[1:]), "[PAD]"),
     (
         lambda: TRANSLATOR(without(eos_id=-1)),

@@ -37,7 +37,7 @@ class TokenPreprocessor(Preprocessor):
         self.tokenizer = tokenizer
         self.sequence_length = sequence_length
 
-    def in_graph(self, *parts: Any) -> Any:
+    def map_in_graph(self, *parts: Any) -> Any:
         """Raise an error. Examples have several texts or become several rows."""
         raise NotImplementedError(f"`{type(self).__name__}` does not work in a graph.")
 
@@ -157,7 +157,7 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
             # An element of a dataset: examples, perhaps with labels and weights.
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(x)
         if in_graph():
-            return self.in_graph(x, y, sample_weight)
+            return self.map_in_graph(x, y, sample_weight)
         is_one = self.is_one(x)
         if is_one:
             x, y, sample_weight = map_columns(lambda part: [part], (x, y, sample_weight))
@@ -166,18 +166,21 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
             batch = map_columns(lambda array: array[0], batch)
         return keras.utils.pack_x_y_sample_weight(*batch)
 
-    def in_graph(self, *parts: Any) -> Any:
+    def map_in_graph(self, *parts: Any) -> Any:
         """Return what the preprocessor makes in a graph of TensorFlow, which calls it in Python."""
         tf = sys.modules["tensorflow"]
 
         def example_of(tensor):
-            value = "a" if tensor.dtype == "string" else tensor.dtype.as_numpy_dtype(0)
-            return np.full([size or 1 for size in tensor.shape], value)
+            shape = [size or 1 for size in tensor.shape]
+            if tensor.dtype == "string":
+                return np.full(shape, "a").tolist()
+            return np.zeros(shape, tensor.dtype.as_numpy_dtype)
 
         # An example tells the shapes. The number of rows may be open.
         with tf.init_scope():
             example = self(*map_columns(example_of, parts))
-        tensors = [tensor for tensor in keras.tree.flatten(parts) if tensor is not None]
+        tensors: list[Any] = []
+        map_columns(tensors.append, parts)
 
         def call(*arrays):
             remaining = iter(arrays)

@@ -123,29 +123,3 @@ def test_cached_scores_are_no_features(rng):
     cached = cache_positions(encoder)
     assert cached.attention_implementation == "auto"
     assert_close(cached(x), output)
-
-
-# === What cannot be cached ===
-
-
-def in_model(layer):
-    x = keras.Input((LENGTH, HIDDEN))
-    return keras.Model(x, layer(x))
-
-
-def built(layer):
-    layer.build((BATCH, LENGTH, HIDDEN))
-    return layer
-
-
-REFUSED = {
-    "model without positions": lambda: in_model(keras.layers.Dense(2)),
-    "cached bias": lambda: cache_positions(built(RelativePositionBias(3, 7))),
-}
-
-
-@any_backend
-@pytest.mark.parametrize("make", REFUSED.values(), ids=list(REFUSED))
-def test_refused(make):
-    with pytest.raises(ValueError, match="no positional scores to cache"):
-        cache_positions(make())
