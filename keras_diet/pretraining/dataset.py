@@ -124,7 +124,7 @@ def masked_lm_dataset(
      - [Lample and Conneau, 2019](https://arxiv.org/abs/1901.07291): sampling of languages
      - [Grain](https://google-grain.readthedocs.io)
     """
-    validation.boolean("repeat", repeat)
+    validation.choice("repeat", repeat, (False, True))
     is_mixed = isinstance(token_ids, Mapping)
     arrays: list[Any] = list(token_ids.values()) if isinstance(token_ids, Mapping) else [token_ids]
     if is_mixed and not repeat:
@@ -249,11 +249,6 @@ def _batch_rows(rows, batch_size, drop_remainder, repeat):
     """Batch row numbers. If the rows repeat, a batch may continue with the next epoch."""
     if repeat and not drop_remainder:
         return rows.repeat().batch(batch_size)
-    if drop_remainder and batch_size > len(rows):
-        raise ValueError(
-            f"No batch is left. Received: batch_size={batch_size} with {len(rows)} sequences. "
-            "Reduce `batch_size`, or pass `drop_remainder=False`."
-        )
     return rows.batch(batch_size, drop_remainder=drop_remainder)
 
 

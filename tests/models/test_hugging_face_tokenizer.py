@@ -337,22 +337,6 @@ def test_the_same_in_a_graph(kind, cls):
         keras.tree.map_structure(np.testing.assert_array_equal, found, preprocessor(x))
 
 
-@pytest.mark.any_backend("tensorflow")
-@pytest.mark.parametrize("arguments", [{}, {"dtype": "string"}, {"sequence_length": 4}], ids=str)
-def test_tokens_in_a_graph(arguments):
-    tf = pytest.importorskip("tensorflow")
-    tokenizer = HuggingFaceTokenizer(trained("roberta")[0].fast_tokenizer(), **arguments)
-    dataset = tf.data.Dataset.from_tensor_slices(A)
-    for mapped in (dataset.map(tokenizer), dataset.batch(2).map(tokenizer).unbatch()):
-        for tokens, expected in zip(mapped, tokenizer(A), strict=True):
-            tokens = (
-                np.char.decode(tokens.numpy().astype("S"), "utf-8")
-                if (tokens.dtype == "string")
-                else tokens.numpy()
-            )
-            assert tokens.tolist() == list(expected)
-
-
 @every_kind
 def test_windows_of_questions_are_those_of_transformers(kind):
     ours, theirs = trained(kind)

@@ -256,7 +256,7 @@ def test_one_text_or_texts_with_labels(cls):
 def test_in_a_graph_it_is_kerashubs(cls):
     tf = pytest.importorskip("tensorflow")
     pytest.importorskip("tensorflow_text")
-    preprocessor = ours(cls, length_buckets=(9, 12))
+    preprocessor = ours(cls)
     for x in ((TEXTS,), ((A, B),)):
         dataset = tf.data.Dataset.from_tensor_slices(x).batch(len(TEXTS)).map(preprocessor)
         found = inputs(keras.tree.map_structure(lambda t: t.numpy(), next(iter(dataset))))

@@ -13,7 +13,7 @@ from keras_diet.models import (
     DietBertTokenClassifierPreprocessor,
     DietBertTokenizer,
 )
-from keras_diet.models.token_classification.words import split_words
+from keras_diet.models.diet_bert.words import split_words
 from tests.helpers import assert_close, once, to_numpy
 from tests.models.tasks import dataset_of, every_dataset
 from tests.models.tiny import VOCABULARY, randomize_weights, tiny_backbone

@@ -200,9 +200,7 @@ class AnyNumber(EmbeddingLoss):
 @pytest.mark.parametrize(
     "loss, labels, shape, message",
     [
-        (MultipleNegativesRankingLoss(), IDS[:, :2], (10, 7), r"y_true.shape=\(5, 2\).*\(10, 7\)"),
-        (MultipleNegativesRankingLoss(), IDS[:, :2], (5, 3, 7), r"shape \(n, k\).*\(5, 3, 7\)"),
-        (MultipleNegativesRankingLoss(), IDS[:, 0], (5, 2, 7), r"y_true.shape=\(5,\)"),
+        (MultipleNegativesRankingLoss(), IDS[:, :2], (10, 7), r"shape \(n, k, d\).*\(10, 7\)"),
         (CosineSimilarityLoss(), SCORES, (10, 7), r"shape \(n, 2, d\).*shape=\(10, 7\)"),
         (CoSENTLoss(), SCORES, (5, 3, 7), r"embeddings of 2 texts .*shape=\(5, 3, 7\)"),
         (LOSSES["matryoshka"][0], SCORES, (10, 7), r"shape \(n, 2, d\).*shape=\(10, 7\)"),
@@ -222,7 +220,6 @@ def test_scale_must_be_positive():
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("dims, weights", [((), None), ((3, 0), None), ((3, 2), (1.0,))])
-def test_matryoshka_needs_sizes(dims, weights):
+def test_matryoshka_needs_sizes():
     with pytest.raises(ValueError, match="`dims`"):
-        MatryoshkaLoss(CoSENTLoss(), dims, weights)
+        MatryoshkaLoss(CoSENTLoss(), (3, 0))

@@ -215,42 +215,30 @@ class DietEncoder(DietStack):
             num_layers, num_heads, intermediate_dim, position_encoding, rank, sharing, **kwargs
         )
         self.projection_dim = validation.optional_positive_int("projection_dim", projection_dim)
-        self.share_layers = validation.boolean("share_layers", share_layers)
-        for each in ("max_wavelength", "rope_scaling"):
-            if share_layers and isinstance(value := getattr(self, each), list):
-                raise ValueError(
-                    f"`{each}` must be one value for layers with the same weights. Received: "
-                    f"{each}={value}, share_layers=True"
-                )
-        if share_layers and not self.normalize_inputs:
+        self.share_layers = share_layers
+        of_layers = (self.max_wavelength, self.rope_scaling)
+        varies = any(isinstance(each, list) for each in of_layers)
+        if share_layers and (varies or not self.normalize_inputs):
             raise ValueError(
-                "`normalize_inputs` must be `True` for layers with the same weights, because "
-                "`False` concerns the first layer only. Received: normalize_inputs=False, "
-                "share_layers=True"
+                "With `share_layers=True`, `max_wavelength` and `rope_scaling` must be one value "
+                "and `normalize_inputs` must be `True`, because all layers are the same. Received: "
+                f"max_wavelength={self.max_wavelength}, rope_scaling={self.rope_scaling}, "
+                f"normalize_inputs={self.normalize_inputs}"
             )
         # Not every position encoding works with projected keys.
         find_position_encoding(position_encoding, projection_dim=projection_dim)
         self.pair_dim = validation.optional_positive_int("pair_dim", pair_dim)
-        if pair_dim is not None and projection_dim is not None:
-            raise ValueError(
-                "`pair_dim` needs `projection_dim=None`: a projected key mixes all tokens. "
-                f"Received: pair_dim={pair_dim}, projection_dim={projection_dim}."
-            )
         self.segment_encoding = validation.choice(
             "segment_encoding", segment_encoding, ("per-head", "input", "none")
         )
         self.num_segments = validation.positive_int("num_segments", num_segments)
-        if projection_dim is not None and segment_encoding == "per-head":
+        of_tokens = (pair_dim, self.attention_windows, segment_encoding == "per-head" or None)
+        if projection_dim is not None and any(each is not None for each in of_tokens):
             raise ValueError(
-                "With `projection_dim`, `segment_encoding` must be 'input' or 'none'. Received: "
-                f"projection_dim={projection_dim}, segment_encoding={segment_encoding!r}. Pass "
-                "segment_encoding='input', since a projected key has no segment."
-            )
-        if projection_dim is not None and self.attention_windows is not None:
-            raise ValueError(
-                "`attention_windows` needs `projection_dim=None`: a projected key mixes all "
-                f"tokens. Received: projection_dim={projection_dim}, "
-                f"attention_windows={self.attention_windows}."
+                "`projection_dim` mixes all tokens in a key, so it needs `pair_dim=None`, "
+                "`attention_windows=None` and segment_encoding='input' or 'none'. Received: "
+                f"projection_dim={projection_dim}, pair_dim={pair_dim}, attention_windows="
+                f"{self.attention_windows}, segment_encoding={segment_encoding!r}."
             )
 
     def build(self, inputs_shape: Shape) -> None:
@@ -375,17 +363,3 @@ class DietEncoder(DietStack):
         validation.length_within(length, self.max_sequence_length, "max_sequence_length")
         scores_shape = (batch_size, self.num_heads, length, length)
         check_masks(scores_shape, attention_mask, padding_mask=padding_mask)
-
-    def output_spec(
-        self, inputs: Tensor, return_attention_scores: bool = False, **kwargs: Any
-    ) -> Any:
-        """Return the symbolic output, and the symbolic scores if the caller asks for them."""
-        output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
-        if not return_attention_scores:
-            return output
-        # Each layer has separate scores, because functional models identify tensors by object.
-        of_blocks = [
-            block.compute_output_spec(inputs, return_attention_scores=True)
-            for block in self.transformer_layers
-        ]
-        return output, [scores for _, scores in of_blocks]

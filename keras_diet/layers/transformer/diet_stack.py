@@ -196,13 +196,7 @@ class DietStack(TransformerLayer):
 
     def with_cached_positions(self) -> Self:
         """Return a copy for inference. See `keras_diet.layers.cache_positions`, which calls it."""
-        biases = self.all_position_biases() if self.built else []
-        if self.cached_positions or not biases:
-            raise ValueError(
-                "Positions can be cached once, in a built stack with a position bias. Received: "
-                f"built={self.built}, cached_positions={self.cached_positions}, "
-                f"position_encoding={self.position_encoding!r}"
-            )
+        biases = self.all_position_biases()
         changes = arguments_of_copy(self.attention_implementation)
         copy = self.from_config({**self.get_config(), **changes})
         copy.build_from_config(self.get_build_config())

@@ -16,7 +16,7 @@ from keras_diet.layers.attention.prepared_terms import (
     prepare,
     with_one_mask,
 )
-from keras_diet.layers.attention.score_terms import ScoreTerms
+from keras_diet.layers.attention.score_terms import ScoreTerms, check_symbolic_bias
 from keras_diet.layers.configuration import (
     constructor_arguments,
     deserialized,
@@ -93,7 +93,8 @@ class TransformerLayer(keras.layers.Layer):
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.normalize_first = normalize_first
         self.activation_dropout = validation.rate("activation_dropout", activation_dropout)
-        self.gated = validation.boolean("gated", gated)
+        # "swiglu" would be true.
+        self.gated = validation.choice("gated", gated, (False, True))
         self.use_bias = use_bias
         self.normalization = validation.choice(
             "normalization", normalization, tuple(NORMALIZATIONS)
@@ -103,11 +104,6 @@ class TransformerLayer(keras.layers.Layer):
         if attention_dropout is not None:
             validation.rate("attention_dropout", attention_dropout)
         self.head_dim = validation.optional_positive_int("head_dim", head_dim)
-        if not (normalize_inputs or normalize_first):
-            raise ValueError(
-                "`normalize_inputs=False` needs `normalize_first=True`. Post-norm does not "
-                f"normalize its inputs. Received: normalize_first={normalize_first}."
-            )
         self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(ndim=3)
 
@@ -162,8 +158,14 @@ class TransformerLayer(keras.layers.Layer):
         return inputs_shape
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the symbolic outputs of `call`."""
-        return self.output_spec(**inspect.signature(self.call).bind(*args, **kwargs).arguments)
+        """Return the symbolic outputs of `call`. Keras finds more outputs than one by a trace."""
+        given = inspect.signature(self.call).bind(*args, **kwargs).arguments
+        for prefix in ("", "cross_"):
+            terms = given.get(f"{prefix}score_terms")
+            check_symbolic_bias(given.get(f"{prefix}attention_bias"), terms)
+        if given.get("return_attention_scores") or given.get("memory") is not None:
+            return keras.Operation.compute_output_spec(self, *args, **kwargs)
+        return keras.KerasTensor(given["inputs"].shape, dtype=self.compute_dtype)
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""

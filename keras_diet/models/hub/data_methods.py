@@ -20,7 +20,7 @@ from keras_diet.models.hub.classes import (
 )
 from keras_diet.models.hub.document_inputs import without_documents
 from keras_diet.models.hub.inference import InferenceMethods
-from keras_diet.models.hub.losses import of_output
+from keras_diet.models.hub.losses import of_output, warn_if_loss_does_not_fit
 from keras_diet.models.hub.preprocessor import (
     ForeignPreprocessor,
     HostPreprocessor,
@@ -46,6 +46,10 @@ class DataMethods(InferenceMethods):
 
     A backbone is like a task without preprocessor and classes.
     """
+
+    # What the model returns: `"logits"`, `"probabilities"`, `"embeddings"`, or `None` if it is not
+    # known.
+    output_kind: str | None = None
 
     @property
     def classes(self) -> Classes | dict[str, Classes] | None:
@@ -259,6 +263,7 @@ class DataMethods(InferenceMethods):
         if self.optimizer is not None:
             sum_repeated_rows(self.optimizer)
         self.forget_steps()
+        warn_if_loss_does_not_fit(self)
 
     def forget_steps(self) -> None:
         """Compile and record all steps again, as after a change of layers."""

@@ -1,6 +1,7 @@
 """The base classes of preprocessors, and which of them fits a task and a backbone."""
 
 import os
+import sys
 from typing import Any, Self
 
 import keras
@@ -13,7 +14,7 @@ from keras_diet.layers.configuration import constructor_arguments, with_argument
 from keras_diet.models.hub.classes import numbers_of
 from keras_diet.models.hub.presets import finish_replacing
 from keras_diet.models.hub.texts import is_one_text, is_pair, texts_of
-from keras_diet.models.hub.token_rows import pack_documents, pack_segments, template_of
+from keras_diet.models.hub.token_rows import pack_documents, pack_segments
 from keras_diet.training.trainers import divides_rows
 from keras_diet.types import Config
 
@@ -36,6 +37,10 @@ class TokenPreprocessor(Preprocessor):
         self.tokenizer = tokenizer
         self.sequence_length = sequence_length
 
+    def map_in_graph(self, *parts: Any) -> Any:
+        """Raise an error. Examples have several texts or become several rows."""
+        raise NotImplementedError(f"`{type(self).__name__}` does not work in a graph.")
+
 
 class HostPreprocessor:
     """What tasks ask a preprocessor, which works on the host in two steps.
@@ -50,8 +55,6 @@ class HostPreprocessor:
     makes_labels = False
     # Whether `y` holds what users write, such as texts, and the preprocessor makes labels of it.
     converts_labels = False
-    # Whether batches hold something random, such as masks.
-    is_random = False
     # Whether the tokenizer turns the tokens that a model generates into texts.
     makes_texts = False
     # Whether several texts share a sequence.
@@ -154,15 +157,40 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
             # An element of a dataset: examples, perhaps with labels and weights.
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(x)
         if in_graph():
-            return super().__call__(x, y=y, sample_weight=sample_weight)
+            return self.map_in_graph(x, y, sample_weight)
         is_one = self.is_one(x)
         if is_one:
             x, y, sample_weight = map_columns(lambda part: [part], (x, y, sample_weight))
-        generator = np.random.default_rng(np.random.randint(2**31)) if self.is_random else None
-        batch = self.make_batch(*self.columns(x, y, sample_weight), generator)
+        batch = self.make_batch(*self.columns(x, y, sample_weight))
         if is_one:
             batch = map_columns(lambda array: array[0], batch)
         return keras.utils.pack_x_y_sample_weight(*batch)
+
+    def map_in_graph(self, *parts: Any) -> Any:
+        """Return what the preprocessor makes in a graph of TensorFlow, which calls it in Python."""
+        tf = sys.modules["tensorflow"]
+
+        def example_of(tensor):
+            shape = [size or 1 for size in tensor.shape]
+            if tensor.dtype == "string":
+                return np.full(shape, "a").tolist()
+            return np.zeros(shape, tensor.dtype.as_numpy_dtype)
+
+        # An example tells the shapes. The number of rows may be open.
+        with tf.init_scope():
+            example = self(*map_columns(example_of, parts))
+        tensors: list[Any] = []
+        map_columns(tensors.append, parts)
+
+        def call(*arrays):
+            remaining = iter(arrays)
+            return keras.tree.flatten(self(*map_columns(lambda _: next(remaining), parts)))
+
+        leaves = keras.tree.flatten(example)
+        outputs = tf.numpy_function(call, tensors, [leaf.dtype for leaf in leaves])
+        for output, leaf in zip(outputs, leaves, strict=True):
+            output.set_shape([*tensors[0].shape[:1], *leaf.shape[tensors[0].shape.rank :]])
+        return keras.tree.pack_sequence_as(example, outputs)
 
     def is_one(self, x: Any) -> bool:
         """Return whether `x` is one example, without a batch axis."""
@@ -194,21 +222,10 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
                 if isinstance(x, tuple)
                 else texts_of(x)
             )
-        self.check_length(len(x) if isinstance(x, tuple) else 1)
         y = map_columns(lambda column: numbers_of(column, "y"), y)
         sample_weight = map_columns(lambda w: numbers_of(w, "sample_weight"), sample_weight)
         number_of_rows(x=x, y=y, sample_weight=sample_weight)
         return x, y, sample_weight
-
-    def check_length(self, num_texts: int) -> None:
-        """Raise a `ValueError` if sequences of some texts have no room for a token of a text."""
-        shortest = template_of(self.tokenizer).num_special_tokens(num_texts) + 1
-        if shortest > self.lengths[-1]:
-            raise ValueError(
-                f"`sequence_length` must be at least {shortest}, for the special tokens of "
-                f"{num_texts} segments and one token. Received: "
-                f"sequence_length={self.lengths[-1]}"
-            )
 
     def make_batch(
         self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None
@@ -285,7 +302,7 @@ class PackingPreprocessor(HubPreprocessor):
     """
 
     def __init__(self, *args: Any, packed: bool = False, **kwargs: Any) -> None:
-        self.packed = validation.boolean("packed", packed)
+        self.packed = packed
         super().__init__(*args, **kwargs)
         if self.packed and self.length_buckets:
             raise ValueError(

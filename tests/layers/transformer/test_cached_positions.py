@@ -123,38 +123,3 @@ def test_cached_scores_are_no_features(rng):
     cached = cache_positions(encoder)
     assert cached.attention_implementation == "auto"
     assert_close(cached(x), output)
-
-
-# === What cannot be cached ===
-
-
-def in_model(layer):
-    x = keras.Input((LENGTH, HIDDEN))
-    return keras.Model(x, layer(x))
-
-
-def built(layer):
-    layer.build((BATCH, LENGTH, HIDDEN))
-    return layer
-
-
-NOTHING, ONCE = "no positional scores to cache", "cached once"
-REFUSED = {
-    "encoder that is not built": (small_encoder, "built=False"),
-    "model without positions": (lambda: in_model(keras.layers.Dense(2)), NOTHING),
-    "positions at the input": (lambda: built(small_encoder(position_encoding="input")), ONCE),
-    "cached bias": (lambda: cache_positions(built(RelativePositionBias(3, 7))), NOTHING),
-    "cached encoder": (
-        lambda: in_model(cache_positions(built(small_encoder()))),
-        "cached_positions=True",
-    ),
-}
-
-
-@any_backend
-@pytest.mark.parametrize("make, message", REFUSED.values(), ids=list(REFUSED))
-def test_refused(make, message):
-    model = make()
-    # Keras reports an error in a configuration as a `TypeError`.
-    with pytest.raises((ValueError, TypeError), match=f"(?s){message}"):
-        cache_positions(model)
