@@ -2,13 +2,11 @@
 
 import json
 
-import keras
 import numpy as np
 import pytest
 
 from benchmarks import bert_models, gpu, measure
 from keras_diet import _backend
-from tests.helpers import to_numpy
 
 pytestmark = pytest.mark.any_backend
 
@@ -19,22 +17,7 @@ def test_runs_to_the_end_on_a_cpu(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu, "LENGTHS_OF_GRADIENTS", ((9, 7), (6, 16)))
     path = tmp_path / "gpu.json"
     options = ["--size", "tiny", "--lengths", "10", "--batches", "3x8", "--packed", "2x32"]
-    options += ["--rounds", "2", "--output", str(path), "--resume"]
-    measure_row = gpu.measure_row
-    measured = []
-
-    def stopped(*args):
-        if len(measured) == 3:
-            raise KeyboardInterrupt
-        measured.append(measure_row(*args))
-        return measured[-1]
-
-    monkeypatch.setattr(gpu, "measure_row", stopped)
-    with pytest.raises(KeyboardInterrupt):
-        gpu.main([*options, "--parts", "attention"])
-    found = json.loads(path.read_text())["PyTorch"]["cells"]["attention, 10"]["result"]
-    assert list(found.values()) == measured, "Results are written after each row."
-    monkeypatch.setattr(gpu, "measure_row", measure_row)
+    options += ["--rounds", "2", "--output", str(path)]
     gpu.main([*options, "--parts", *gpu.PARTS])
     cells = json.loads(path.read_text())["PyTorch"]["cells"]
     assert len(cells) == 3 + 2 * len((*gpu.SHAPES, gpu.DISTANCES))
@@ -56,24 +39,6 @@ def test_runs_to_the_end_on_a_cpu(tmp_path, monkeypatch, capsys):
     page = path.with_suffix(".md").read_text()
     assert "| 3x8 | diet_rel | 2.00 | 1.00 (1.00 - 1.00) |" in page
     assert page.strip() in capsys.readouterr().out
-
-
-@pytest.mark.parametrize(
-    "backend, device, row, expected",
-    [
-        ("torch", "cpu", "diet_rel_indexed", False),
-        ("torch", "NVIDIA", "diet_rel_indexed", True),
-        ("torch", "NVIDIA", "hugging_face_flex", True),
-        ("jax", "cpu", "diet_rel_indexed", True),
-        ("jax", "NVIDIA", "hugging_face_flex", False),
-        ("jax", "NVIDIA", "sdpa", False),
-        ("jax", "NVIDIA", "kerashub", True),
-    ],
-)
-def test_rows_of_a_backend(monkeypatch, backend, device, row, expected):
-    monkeypatch.setattr(keras.config, "backend", lambda: backend)
-    monkeypatch.setattr(measure, "device", lambda: device)
-    assert gpu.has_row(row) == expected
 
 
 def test_a_lost_gradient_is_seen(monkeypatch):
@@ -106,21 +71,3 @@ def test_what_does_not_fit_into_memory_is_marked():
     cell = {"part": "attention", "name": "10", "result": {"no_bias": failed, "t5": found}}
     table = "\n".join(gpu.make_tables({"cells": {"attention, 10": cell}}))
     assert "| 10 | no_bias | out of memory | - | - |" in table
-
-
-def test_documents_and_windows_of_a_row(monkeypatch):
-    """The terms of a row reach the layer."""
-    options = gpu.parse_arguments(["--size", "tiny", "--packed", "3x32", "--parts", "packed"])
-    prepared = []
-    prepare = gpu.prepare
-    monkeypatch.setattr(gpu, "prepare", lambda *args: prepared.append(args[0]) or prepare(*args))
-    ((_, _, rows),) = gpu.cells_of(options)
-    for make_step in rows.values():
-        make_step()
-    one, documents, window = prepared
-    assert one.document_ids is None
-    assert one.sliding_window is None
-    assert window.sliding_window == gpu.WINDOW
-    ids = to_numpy(documents.document_ids)
-    assert ids.shape == (3, 32)
-    assert np.array_equal(ids[2], np.repeat(np.arange(16), 2)), "16 documents of equal length"

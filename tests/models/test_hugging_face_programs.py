@@ -20,7 +20,7 @@ from keras_diet.models import (
     DietBertTextEmbedderPreprocessor,
     DietBertTokenizer,
 )
-from tests.helpers import assert_close, once
+from tests.helpers import assert_close
 from tests.models.multilingual import multilingual_tokenizer
 from tests.models.question_answering import tiny_question_answerer
 from tests.models.tasks import tiny_preprocessor, tiny_task
@@ -101,9 +101,8 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", ["embedder", *once(*(name for name in MODELS if name != "embedder"))]
-)
+@any_backend
+@pytest.mark.parametrize("name", MODELS)
 def test_names_and_outputs_of_programs(rng, tmp_path, name):
     make, expected_of = MODELS[name]
     model = randomize_weights(make())

@@ -277,9 +277,8 @@ def test_one_graph_with_windows_for_all_lengths(rng, implementation):
 @pytest.mark.parametrize(
     "name, additions",
     [
-        *((name, None) for name in KINDS),
-        *WITH_ADDITIONS,
-        *once(*((name, None) for name in OTHERS)),
+        *(("diet_abs", None), ("shaw", None), *WITH_ADDITIONS),
+        *once(*((name, None) for name in [*NAMES, "layer"] if name not in ("diet_abs", "shaw"))),
     ],
 )
 def test_a_compiled_loop_equals_the_full_pass(rng, name, additions):
