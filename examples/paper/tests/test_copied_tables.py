@@ -17,7 +17,7 @@ import pytest
 import scipy.stats
 
 pytestmark = pytest.mark.any_backend
-DOCS = Path(__file__).parents[1] / "docs"
+DOCS = Path(__file__).parents[3] / "docs"
 PAPER = DOCS.parent / "examples" / "paper"
 BENCHMARKS, RESULTS = DOCS / "benchmarks", PAPER / "results"
 BACKENDS = {"tensorflow": "TensorFlow", "jax": "JAX", "torch": "PyTorch"}
