@@ -42,7 +42,7 @@ SHORTER = {
     r"epochs=[12]\d": "epochs=1",
     # Of examples, and of documents.
     r"\b([56])000\b": r"\g<1>00",
-    r"topics\.values\(\)": "list(topics.values())[:9]",
+    r"topics\.topics\.values\(\)": "list(topics.topics.values())[:9]",
     r"vocabulary_size=2000": "vocabulary_size=500",
 }
 MODULES = (layers, models, metrics, samplers, training, pretraining, analysis)

@@ -287,6 +287,7 @@ def assert_tags(found, sentences, log_probabilities):
             assert sorted(word) == ["label", "probability", "word"]
 
 
+@any_backend
 def test_tags_of_words(classifier):
     found = classifier.tag(SENTENCES, batch_size=3)
     assert_tags(found, SENTENCES, expected_of_words(classifier))
