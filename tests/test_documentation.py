@@ -71,6 +71,11 @@ def text_of(page):
 
 
 def code_of(page):
+    if page.name == "serve.md" and keras.config.backend() == "tensorflow":
+        # Another process writes its ONNX files, which takes a minute.
+        _, found, text = text_of(page).partition("## Other formats")
+        assert found
+        return "\n".join(block for block in python_blocks(text) if "onnx" not in block)
     if page.suffix == ".ipynb":
         # Long trainings show that a model learns. Here a few steps show that they run.
         code = "\n".join(cells_of(page, "code"))
@@ -108,6 +113,7 @@ def pages_with_code(compiled):
 
 def run(code):
     names = {"np": np, "keras": keras, "keras_hub": keras_hub, "keras_diet": keras_diet}
+    names["models"] = models
     exec(compile(code, "<documentation>", "exec"), names)
     return names
 

@@ -25,9 +25,9 @@ START = """
 import json, sys
 
 def packages():
-    # Cython registers modules of its own, whose names begin with "_".
-    names = {name.split(".")[0] for name, module in sys.modules.items() if module and name[0] != "_"}
-    return names - sys.stdlib_module_names
+    names = {name.split(".")[0] for name, module in sys.modules.items() if module}
+    # Cython registers modules of its own.
+    return {name for name in names if name[0] != "_"} - sys.stdlib_module_names
 """
 
 

@@ -43,9 +43,8 @@ JIT = False if keras.config.backend() == "tensorflow" else "auto"
     "data",
     [
         "shuffled arrays",
-        "grain iterator in steps",
         *once("py_dataset", "arrays", "epoch_dataset", "grain", "endless grain"),
-        *once("grain iterator", "grain loader"),
+        *once("grain iterator", "grain iterator in steps", "grain loader"),
     ],
 )
 def test_a_crashed_training_continues_bitwise(tmp_path, data):
