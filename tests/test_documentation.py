@@ -72,10 +72,11 @@ def text_of(page):
 
 def code_of(page):
     if page.name == "serve.md" and keras.config.backend() == "tensorflow":
-        # Another process writes its ONNX files, which takes a minute.
-        _, found, text = text_of(page).partition("## Other formats")
-        assert found
-        return "\n".join(block for block in python_blocks(text) if "onnx" not in block)
+        # The blocks for a backend, and their model. ONNX files of others take a minute.
+        words = ("models.DietBertBackbone(", "keras.config.backend()")
+        blocks = [b for b in python_blocks(text_of(page)) if any(word in b for word in words)]
+        assert len(blocks) > 3
+        return "\n".join(blocks)
     if page.suffix == ".ipynb":
         # Long trainings show that a model learns. Here a few steps show that they run.
         code = "\n".join(cells_of(page, "code"))
