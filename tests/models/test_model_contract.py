@@ -493,7 +493,15 @@ OTHERS = once("classifier", "masked_lm", "embedder", "token_classifier", "questi
 OTHERS += [pytest.param("translator", marks=any_backend("jax"))]
 
 
-@pytest.mark.parametrize("name", ["evaluations", *OTHERS])
+EVALUATIONS = pytest.param(
+    "evaluations",
+    marks=pytest.mark.skipif(
+        keras.backend.backend() == "tensorflow", reason="shares neither weights nor a generator"
+    ),
+)
+
+
+@pytest.mark.parametrize("name", [EVALUATIONS, *OTHERS])
 def test_calls_in_callbacks_leave_the_training_as_it_is(rng, name):
     """Also with dropout, whose generator PyTorch shares with its readers."""
     task, call = CALLS[name]

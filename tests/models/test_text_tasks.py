@@ -208,7 +208,8 @@ TRAININGS = {
 }
 
 
-@pytest.mark.parametrize("task", ["classifier", *once("embedder", "masked_lm")])
+@any_backend
+@pytest.mark.parametrize("task", TRAININGS)
 def test_fit_learns_from_raw_pairs(task):
     keras.utils.set_random_seed(3)
     labels, rate, loss = TRAININGS[task]
