@@ -30,7 +30,7 @@ pytest.importorskip("onnxruntime")
 pytestmark = pytest.mark.any_backend
 
 SCRIPT = Path(__file__).parents[2] / "examples/serve.py"
-CLIENTS, WARM_UP, REQUESTS = 16, 300, 2000
+CLIENTS, WARM_UP, REQUESTS = 16, 200, 1000
 # Of 4 to 11 tokens.
 TEXTS = [
     "red cat",
@@ -109,7 +109,7 @@ def test_many_clients_at_a_time(folder_and_embeddings, service):
         list(pool.map(send, range(WARM_UP)))
         before = memory_of(process)
         list(pool.map(send, range(REQUESTS)))
-    # Two kilobytes of each request that stay would be 4 MiB.
+    # Four kilobytes of each request that stay would be 4 MiB.
     assert memory_of(process) < before + 4, "the memory of the service grows with each request"
 
 
