@@ -188,7 +188,8 @@ def test_refusals(tmp_path, make, onnx, message):
 
 @any_backend
 def test_a_folder_keeps_its_model_if_the_new_one_fails(tmp_path, monkeypatch):
-    tiny_task("classifier").export_to_hugging_face(tmp_path, onnx=True)
+    at_input = {"position_encoding": "input", "segment_encoding": "input"}
+    tiny_task("classifier", **at_input).export_to_hugging_face(tmp_path, "bert")
     before = {name: (tmp_path / name).read_bytes() for name in files(tmp_path)}
 
     def fail(*args, **kwargs):
