@@ -38,7 +38,7 @@ def floatx(dtype):
 
 def to_numpy(x):
     """The array in `x`. Every floating point dtype becomes float32."""
-    if isinstance(x, np.ndarray | np.generic):
+    if isinstance(x, np.ndarray | np.generic | float | int):
         x = np.asarray(x)
         return x.astype("float32") if np.issubdtype(x.dtype, np.floating) else x
     x = ops.convert_to_tensor(x)

@@ -8,7 +8,6 @@ import pytest
 
 from benchmarks import bert_models, gpu, measure
 from keras_diet import _backend
-from tests.helpers import to_numpy
 
 pytestmark = pytest.mark.any_backend
 
@@ -179,21 +178,3 @@ def test_what_does_not_fit_into_memory_is_marked():
     run = {"cells": {"attention, 10": cell}, "machine": {"backend": "torch"}}
     table = "\n".join(gpu.make_tables(run))
     assert "| 10 | no_bias | out of memory | - | - |" in table
-
-
-def test_documents_and_windows_of_a_row(monkeypatch):
-    """The terms of a row reach the layer."""
-    options = gpu.parse_arguments(["--size", "tiny", "--packed", "3x32", "--parts", "packed"])
-    prepared = []
-    prepare = gpu.prepare
-    monkeypatch.setattr(gpu, "prepare", lambda *args: prepared.append(args[0]) or prepare(*args))
-    ((_, _, rows),) = gpu.cells_of(options)
-    for make_step in rows.values():
-        make_step()
-    one, documents, window = prepared
-    assert one.document_ids is None
-    assert one.sliding_window is None
-    assert window.sliding_window == gpu.WINDOW
-    ids = to_numpy(documents.document_ids)
-    assert ids.shape == (3, 32)
-    assert np.array_equal(ids[2], np.repeat(np.arange(16), 2)), "16 documents of equal length"

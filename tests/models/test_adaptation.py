@@ -284,6 +284,7 @@ def test_what_cannot_be_changed(change, backbone, arguments, message):
 # === Positional scores that are computed already ===
 
 
+@any_backend
 @pytest.mark.parametrize("position_encoding", ["diet_abs", "tupe_rel"])
 def test_cached_positions(rng, position_encoding):
     backbone = trained(position_encoding=position_encoding)

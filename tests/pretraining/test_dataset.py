@@ -182,6 +182,7 @@ def test_segments_are_numbered(rng, num_segments, pad):
     assert segments.dtype == "int32"
 
 
+@any_backend
 def test_keras_hub_task_trains(sequences, tokenizer):
     backbone = keras_hub.models.BertBackbone(29, 1, 2, 8, 8, max_sequence_length=LENGTH)
     masked_lm = keras_hub.models.BertMaskedLM(backbone, preprocessor=None)

@@ -87,6 +87,7 @@ def trained_weights(cls, schedule, parts, batch_size):
     return model.get_weights()
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("cls", [keras.optimizers.AdamW, keras.optimizers.Lamb])
 def test_accumulated_batches_train_like_a_large_batch(cls):
     large = trained_weights(cls, SCHEDULE, None, 2 * PARTS)
