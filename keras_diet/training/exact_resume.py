@@ -136,7 +136,7 @@ class ExactResume:
             class_weight = model.class_weight_of(class_weight, y)
         _check_can_resume(x)
         batches = model.batches if is_ours else source_of
-        # Grain shuffles with a seed of its own.
+        # Grain shuffles by itself.
         shuffles = bool(shuffle) and not _is_grain(x)
         data = batches(x, y, sample_weight, batch_size, shuffles, steps=steps_per_epoch)
         steps = Steps(data, steps_per_epoch)

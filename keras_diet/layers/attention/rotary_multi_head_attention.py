@@ -23,8 +23,8 @@ class RotaryMultiHeadAttention(BiasedMultiHeadAttention):
         A_ij = scale (R_i W_Q x_i) . (R_j W_K y_j) + attention_bias_ij
              = scale (W_Q x_i) . R_{j-i} (W_K y_j) + attention_bias_ij
 
-    so the scores depend on positions through distances only. `R_p` turns each pair of numbers of
-    a query or key by its own angle, for `k = 0, ..., key_dim / 2 - 1`:
+    so the scores depend on positions through distances only. `R_p` turns pair `k` of the numbers
+    of a query or key by an angle `t`, for `k = 0, ..., key_dim / 2 - 1`:
 
         (a, b) -> (a cos(t) - b sin(t), a sin(t) + b cos(t)),   t = p / max_wavelength^(2k/key_dim)
 
@@ -41,7 +41,7 @@ class RotaryMultiHeadAttention(BiasedMultiHeadAttention):
         max_wavelength: float. Base of the wavelengths, `2 pi max_wavelength^(2k/key_dim)` tokens.
             Defaults to `10_000`.
         rope_scaling: dict or `None`. Slower angles, for texts that are longer than those of the
-            training. The names are those of `rope_parameters` in `transformers`. `"rope_type"` is
+            training. The names are as in `rope_parameters` of `transformers`. `"rope_type"` is
 
             - `"linear"`: all angles are divided by `factor`, so the distances of a text that is
               `factor` times as long become those of the training (Chen et al., 2023);
@@ -69,9 +69,9 @@ class RotaryMultiHeadAttention(BiasedMultiHeadAttention):
         As `BiasedMultiHeadAttention`.
 
     Raises:
-        ValueError: If `key_dim` is odd; if `max_wavelength` is not positive; if `rope_scaling` has
-            another type, lacks a value or has one that its type does not read; if `attention_axes`
-            is given; or if the inputs do not have one sequence axis. Otherwise as
+        ValueError: If `key_dim` is odd; if `max_wavelength` is not positive; if `attention_axes` is
+            given; or if the inputs do not have one sequence axis. If `rope_scaling` has another
+            type, lacks a value, or has one that its type does not read. Otherwise as
             `BiasedMultiHeadAttention`.
 
     Example:

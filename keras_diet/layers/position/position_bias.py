@@ -287,7 +287,7 @@ def is_distance_only(bias: Any) -> bool:
 def has_scores_by_distance(bias: Any) -> bool:
     """Whether a bias layer returns one score for each distance, alone or beside features.
 
-    A subclass with a `call` of its own may return other scores.
+    A subclass that overrides `call` may return other scores.
     """
     is_position_bias = isinstance(bias, PositionBias) and type(bias).call is PositionBias.call
     if not is_position_bias or bias.reads_content:

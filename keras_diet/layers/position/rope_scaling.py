@@ -66,7 +66,7 @@ def scaled_angles(
         return angles * ops.power(growth, ops.convert_to_tensor(exponents))
 
     def pair_with(turns):
-        # The pair of numbers that turns so many times within the length of the training.
+        # The pair of numbers that makes this number of turns in `trained` tokens.
         return size * math.log(trained / (2 * math.pi * turns)) / (2 * math.log(max_wavelength))
 
     first = max(math.floor(pair_with(scaling["beta_fast"])), 0)

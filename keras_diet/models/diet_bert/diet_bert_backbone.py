@@ -145,7 +145,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
 
     Returns:
         A dictionary: `"sequence_output"` of shape `(B, T, hidden_dim)` and `"pooled_output"` of
-        shape `(B, hidden_dim)`, which is that of the first token of the sequence. So with
+        shape `(B, hidden_dim)`, computed from the first token of the sequence. So with
         `"document_ids"` it belongs to the first document.
 
     Raises:

@@ -28,7 +28,7 @@ _OF_KERASHUB = (
 class DietBertTokenizer(FastTokenizer, WordPieceTokenizer):
     """A WordPiece tokenizer with BERT's special tokens.
 
-    It takes and returns what `keras_hub.models.BertTokenizer` does. Its token ids are those of
+    It takes and returns what `keras_hub.models.BertTokenizer` does. Its token ids equal those of
     BERT's own tokenizer: the `tokenizers` package computes them, as in Hugging Face's
     `transformers.BertTokenizer`.
 

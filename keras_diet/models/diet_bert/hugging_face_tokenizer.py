@@ -38,7 +38,7 @@ class HuggingFaceTokenizer(FastTokenizer):
     | BERT | `[CLS] A [SEP]` | `[CLS] A [SEP] B [SEP]` | 0 and 1 |
     | RoBERTa, XLM-R, MPNet | `<s> A </s>` | `<s> A </s> </s> B </s>` | 0 |
 
-    It replaces `DietBertTokenizer` in all preprocessors and presets. Token ids are those of
+    It replaces `DietBertTokenizer` in all preprocessors and presets. Token ids equal those of
     `transformers.AutoTokenizer` with `add_special_tokens=False`, if `from_hugging_face` reads the
     folder. As there, names of special tokens in a text become special tokens.
 
