@@ -3,11 +3,9 @@
 import keras
 import numpy as np
 import pytest
-import transformers
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from keras import ops
-from transformers.modeling_rope_utils import ROPE_INIT_FUNCTIONS
 
 from keras_diet._compat import get_keras_mask, set_keras_mask
 from keras_diet.layers import RelativePositionBias, RotaryMultiHeadAttention
@@ -277,10 +275,12 @@ SCALINGS = {
 @pytest.mark.parametrize("kind", SCALINGS)
 def test_scaled_angles(kind):
     """The first numbers of a pair become the cosines of `transformers`, times its factor."""
+    transformers = pytest.importorskip("transformers")
     config = transformers.GteConfig(hidden_size=8, num_attention_heads=1, max_position_embeddings=7)
     scaling = {"rope_type": kind, "factor": 3.0, **SCALINGS[kind]}
     config.rope_parameters = {**scaling, "rope_theta": 256.0}
-    theirs, factor = ROPE_INIT_FUNCTIONS[kind](config, seq_len=11)
+    initialize = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS[kind]
+    theirs, factor = initialize(config, seq_len=11)
     attention = RotaryMultiHeadAttention(1, 8, max_wavelength=256.0, rope_scaling=scaling)
     heads = np.tile([1.0] * 4 + [0.0] * 4, (1, 11, 1, 1)).astype("float32")
     actual = to_numpy(attention.rotate(heads, np.arange(11)))[0, :, 0]
