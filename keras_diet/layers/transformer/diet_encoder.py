@@ -363,3 +363,17 @@ class DietEncoder(DietStack):
         validation.length_within(length, self.max_sequence_length, "max_sequence_length")
         scores_shape = (batch_size, self.num_heads, length, length)
         check_masks(scores_shape, attention_mask, padding_mask=padding_mask)
+
+    def output_spec(
+        self, inputs: Tensor, return_attention_scores: bool = False, **kwargs: Any
+    ) -> Any:
+        """Return the symbolic output, and the symbolic scores if the caller asks for them."""
+        output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+        if not return_attention_scores:
+            return output
+        # Each layer has separate scores, because functional models identify tensors by object.
+        of_blocks = [
+            block.compute_output_spec(inputs, return_attention_scores=True)
+            for block in self.transformer_layers
+        ]
+        return output, [scores for _, scores in of_blocks]

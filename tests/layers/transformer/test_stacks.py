@@ -567,3 +567,16 @@ def test_symbolic_calls_take_arguments_by_position(rng):
     assert [each.shape for each in scores] == [(None, NUM_HEADS, 5, 5)] * NUM_LAYERS
     target, source = keras.Input((5, 12)), keras.Input((4, 12))
     assert make_decoder("t5", rng)(target, source, mask).shape == (None, 5, 12)
+
+
+@any_backend
+def test_symbolic_scores_of_any_length():
+    """Keras traces a call with 83 tokens, which are more than a stack may take."""
+    inputs, source = keras.Input((None, 12)), keras.Input((None, 12))
+    encoder = DietEncoder(1, 3, 7, max_sequence_length=9)
+    output, (scores,) = encoder(inputs, return_attention_scores=True)
+    assert (output.shape, scores.shape) == ((None, None, 12), (None, 3, None, None))
+    decoder = DietDecoder(1, 3, 7, max_sequence_length=9)
+    output, (own,), (cross,) = decoder(inputs, source, return_attention_scores=True)
+    assert output.shape == (None, None, 12)
+    assert own.shape == cross.shape == (None, 3, None, None)
