@@ -57,7 +57,7 @@ def test_one_epoch_contains_every_sequence_once(sequences, tokenizer):
 @any_backend
 @pytest.mark.parametrize("repeat", [False, True])
 def test_a_dropped_remainder_leaves_a_batch(sequences, tokenizer, repeat):
-    with pytest.raises(ValueError, match="No batch is left.*batch_size=24 with 23"):
+    with pytest.raises(ValueError, match=r"No batch is left.*batch_size=24 with 23"):
         masked_lm_dataset(sequences, tokenizer, 24, repeat=repeat)
 
 
