@@ -2,6 +2,8 @@
 
 The parts are:
 
+- `indexed`: gradients of the kernels of `attention_implementation="indexed"` in bfloat16, compared
+  with scores in float32, and whether two runs have equal gradients;
 - `gradients`: gradients of a bias from the backend's kernel in bfloat16, compared with scores in
   float32, for each shape of a bias, and for lengths that 8 does not divide;
 - `attention`: time and memory of one attention layer with each bias by distance, forward and
@@ -11,18 +13,23 @@ The parts are:
 - `training`: a training step of BERT, beside KerasHub's BERT, and on PyTorch beside Hugging Face's
   BERT with two of its implementations of attention.
 
-A row that does not fit into memory is marked. The results are written after each row, and
-`--resume` continues. The first parts take ten minutes on one GPU. It also runs without a GPU, for
+The last table says whether "auto" may choose `"indexed"`. What it needs is measured first. A row
+that does not fit into memory is marked. The results are written after each row. After `--minutes`
+no row begins. `--resume` continues, and repeats rows with an error. It also runs without a GPU, for
 which the last command has small sizes. TensorFlow has no results.
 
-    KERAS_BACKEND=torch python -m benchmarks.gpu --rounds 10 --resume --output runs/gpu_torch.json
-    KERAS_BACKEND=jax python -m benchmarks.gpu --rounds 10 --resume --output runs/gpu_jax.json
+    KERAS_BACKEND=torch python -m benchmarks.gpu --rounds 10 --minutes 9 --resume \\
+        --output runs/gpu_torch.json
+    KERAS_BACKEND=jax python -m benchmarks.gpu --rounds 10 --minutes 9 --resume \\
+        --output runs/gpu_jax.json
     KERAS_BACKEND=torch python -m benchmarks.gpu --size tiny --batches 2x32 --lengths 64 \\
-        --packed 2x64 --rounds 2
+        --packed 2x64 --indexed 61x83 --rounds 2
 """
 
 import argparse
 import functools
+import math
+import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any
 
@@ -42,11 +49,15 @@ from benchmarks.results import (
 )
 from keras_diet import layers
 from keras_diet.layers import BiasedMultiHeadAttention, ScoreTerms
-from keras_diet.layers.attention.prepared_terms import prepare
+from keras_diet.layers.attention.dot_product import attend
+from keras_diet.layers.attention.plan import INDEXED, AttentionPlan
+from keras_diet.layers.attention.prepared_terms import PreparedTerms, prepare
 from keras_diet.layers.position.relative_shift import scores_of_distances
 
 MODULE = "benchmarks.gpu"
-PARTS = ("gradients", "attention", "packed", "training")
+PARTS = ("indexed", "attention", "packed", "training", "gradients")
+# Parts that have one result in a cell, and not one for each row.
+COMPARISONS = ("indexed", "gradients")
 DTYPE = "mixed_bfloat16"
 # The axes of a bias of each shape that are not 1: batch, heads, queries, keys.
 SHAPES = {
@@ -68,6 +79,9 @@ BIASES: dict[str, Callable[..., Any]] = {
     "alibi": layers.AlibiPositionBias,
     "kerple": layers.KerplePositionBias,
     "sandwich": layers.SandwichPositionBias,
+    "tupe": functools.partial(
+        layers.UntiedPositionBias, key_dim=64, position_dim=768, relative=True
+    ),
     "fire": layers.FirePositionBias,
 }
 IMPLEMENTATIONS = ("full", "features", "indexed")
@@ -75,7 +89,7 @@ IMPLEMENTATIONS = ("full", "features", "indexed")
 ATTENTION_ROWS = (
     *("no_bias", "diet_rel", "diet_rel_indexed", "t5", "t5_indexed", "diet_abs"),
     *("diet_abs_features", *ROWS_ON_TORCH, "alibi", "alibi_indexed", "kerple", "kerple_indexed"),
-    *("sandwich", "sandwich_indexed", "fire", "diet_rel_full"),
+    *("sandwich", "sandwich_indexed", "tupe", "tupe_indexed", "fire", "diet_rel_full"),
 )
 NUM_DOCUMENTS, WINDOW = 16, 65
 PACKED_ROWS = {
@@ -95,6 +109,7 @@ TRAINING_ROWS = (
 
 def has_row(row: str) -> bool:
     """Whether this backend has a row here. On a CPU FlexAttention has no gradients."""
+    # A row, or the part of a kernel of indices.
     is_flex = row.endswith(("indexed", "flex", "flex_attention"))
     if keras.config.backend() == "torch":
         return not (is_flex and measure.device() == "cpu")
@@ -115,6 +130,10 @@ def make_bias(name: str, num_heads: int, length: int) -> keras.layers.Layer | No
 
 
 # === Gradients of a bias ===
+
+
+def to_array(tensor: Any) -> np.ndarray:
+    return ops.convert_to_numpy(ops.cast(tensor, "float32"))
 
 
 def gradients(function: Callable[..., Any], *arrays: np.ndarray) -> list[np.ndarray]:
@@ -169,6 +188,37 @@ def compare_gradients(shape: str, query_length: int, key_length: int) -> dict[st
     expected = gradients(loss(reference, True), bias, query, value)
     for name, ours, right in zip(("bias", "query", "value"), found, expected, strict=True):
         result[name] = float(np.abs(ours - right).max() / np.abs(right).max())
+    return result
+
+
+def compare_indexed(query_length: int, key_length: int) -> dict[str, Any]:
+    """Return the same for a kernel of indices, and whether two runs have equal gradients."""
+    rng = np.random.default_rng(bert_models.SEED)
+    lengths = {"query": query_length, "key": key_length, "value": key_length}
+    arrays = [rng.normal(size=(2, length, 4, 64)) for length in lengths.values()]
+    arrays = [to_array(ops.cast(array.astype("float32"), "bfloat16")) for array in arrays]
+    table = rng.normal(size=(4, query_length + key_length - 1)).astype("float32")
+    weights = rng.normal(size=arrays[0].shape).astype("float32")
+    program = INDEXED[keras.config.backend()]
+
+    def indexed(query, key, value, table):
+        plan = AttentionPlan(program, "distances", masks_padding=True)
+        heads = [ops.cast(tensor, "bfloat16") for tensor in (query, key, value)]
+        return attend(*heads, PreparedTerms(plan=plan, by_distance=table, scale=0.125))[0]
+
+    def by_scores(query, key, value, table):
+        bias = scores_of_distances(ops.transpose(table), query_length, key_length)
+        terms = PreparedTerms(plan=AttentionPlan("scores"), bias=bias, scale=0.125)
+        return attend(query, key, value, terms)[0]
+
+    first, second, right = (
+        gradients(lambda *x, of=of: ops.sum(ops.cast(of(*x), "float32") * weights), *arrays, table)
+        for of in (indexed, indexed, by_scores)
+    )
+    equal = all(np.array_equal(*pair) for pair in zip(first, second, strict=True))
+    result: dict[str, Any] = {"program": program, "two_runs_are_equal": equal}
+    for name, ours, exact in zip((*lengths, "bias"), first, right, strict=True):
+        result[name] = float(np.abs(ours - exact).max() / np.abs(exact).max())
     return result
 
 
@@ -367,8 +417,8 @@ def measure_row(
 
 INTRODUCTION = """\
 - *diet_abs_features* computes all terms in one product of queries and keys.
-- *Gradients*: the largest difference from scores in float32, relative to the largest gradient. One
-  rounding to bfloat16 is up to 0.004.
+- *Indexed* and *Gradients*: the largest difference from scores in float32, relative to the largest
+  gradient. One rounding to bfloat16 is up to 0.004. *Indexed* has no projections.
 - *Milliseconds* is the median of the rounds.
 - *Ratio* is the time relative to attention without a bias or to the first row, and of a training
   step to BERT with positions at the input, with quartiles.
@@ -383,17 +433,26 @@ def make_page(runs: dict[str, Any]) -> str:
 def make_tables(run: dict[str, Any]) -> list[str]:
     lines = []
     tables: dict[str, list[list[str]]] = {part: [] for part in PARTS}
-    for cell in run["cells"].values():
-        if cell["part"] == "gradients":
-            row = cell["result"]
-            errors = [f"{row[name]:.4f}" for name in ("bias", "query", "value")]
-            tables["gradients"].append([cell["name"], row["program"], *errors])
+    # Lengths are not measured in their order.
+    cells = sorted(
+        run["cells"].values(),
+        key=lambda cell: int(cell["name"]) if cell["part"] == "attention" else 0,
+    )
+    for cell in cells:
+        if cell["part"] in ("indexed", "gradients"):
+            row, names = cell["result"], ["bias", "query", "value"]
+            names += ["key"] if cell["part"] == "indexed" else []
+            errors = [f"{row[name]:.4f}" for name in names]
+            if cell["part"] == "indexed":
+                errors.append("yes" if row["two_runs_are_equal"] else "no")
+            tables[cell["part"]].append([cell["name"], row["program"], *errors])
             continue
         for name, row in cell["result"].items():
             mib = [f"{row['mib']:.0f}" if "mib" in row else "-"]
             tables[cell["part"]].append([cell["name"], name, *_cells_of_times(row), *mib])
     times = ["milliseconds", "ratio"]
     columns = {
+        "indexed": ["lengths", "program", "bias", "query", "value", "key", "two runs are equal"],
         "gradients": ["bias, lengths", "program", "bias", "query", "value"],
         "attention": ["tokens", "row", *times, "MiB"],
         "packed": ["sequences x tokens", "row", *times, "MiB"],
@@ -402,7 +461,65 @@ def make_tables(run: dict[str, Any]) -> list[str]:
     for part, rows in tables.items():
         if rows:
             lines += [f"### {part.capitalize()}", "", *markdown_table(columns[part], rows), ""]
+    missing = ", ".join(f"*{part}*" for part, rows in tables.items() if not rows)
+    if missing:
+        lines += [f"Not measured: {missing}.", ""]
+    if tables["indexed"]:
+        lines += conclusion(run["cells"], run["machine"]["backend"])
     return lines[:-1]
+
+
+def conclusion(cells: dict[str, Any], backend: str) -> list[str]:
+    """Return a table of what `"indexed"` needs so that "auto" may choose it."""
+    of_part: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
+    for cell in cells.values():
+        of_part[cell["part"]][cell["name"]] = cell["result"]
+    lengths = list(of_part["attention"]) or ["8192"]
+    rows, twice = (of_part["attention"].get(str(n * int(lengths[0])), {}) for n in (1, 2))
+    packed = list(of_part["packed"]) or ["8x4096"]
+    of_packed = of_part["packed"].get(packed[0], {})
+    found = [
+        (
+            f"{lengths[0]} tokens: time of {row}, relative to no bias",
+            2.5,
+            _value(rows, row, "ratio"),
+        )
+        for row in ("diet_rel_indexed", "t5_indexed")
+    ]
+    memory = [_value(each, "diet_rel_indexed", "mib") for each in (twice, rows)]
+    found.append(("memory of diet_rel_indexed, relative to half the tokens", 2.2, _ratio(*memory)))
+    times = [
+        _value(of_packed, row, "milliseconds")
+        for row in ("diet_rel_documents_indexed", "diet_rel_indexed")
+    ]
+    text = f"{packed[0]} tokens: time with {NUM_DOCUMENTS} documents, relative to one"
+    found.append((text, 0.5, _ratio(*times)))
+    results = of_part["indexed"].values()
+    errors = [row[name] for row in results for name in ("bias", "query", "key", "value")]
+    found.append(("difference of gradients, two roundings", 2 * 2**-8, max(errors)))
+    if backend == "jax":
+        differ = sum(not row["two_runs_are_equal"] for row in results)
+        found.append(("lengths with other gradients in a second run", 0, differ))
+    table = [
+        [text, f"{limit:.4g}", "not measured" if value is None else f"{value:.4g}"]
+        for text, limit, value in found
+    ]
+    fits = [value is not None and value <= limit for _, limit, value in found]
+    is_open = any(value is None for _, _, value in found)
+    answer = "yes" if all(fits) else "not known" if is_open else "no"
+    return [
+        '### May "auto" choose "indexed"?',
+        *("", *markdown_table(["what it needs", "at most", "found"], table), ""),
+        *(f"**Answer: {answer}.**", ""),
+    ]
+
+
+def _value(rows, row, name):
+    return rows.get(row, {}).get(name)
+
+
+def _ratio(value, of_value):
+    return value / of_value if value is not None and of_value else None
 
 
 def _cells_of_times(row):
@@ -416,15 +533,18 @@ def _cells_of_times(row):
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser(__doc__)
-    lengths = [8192, 512, 2048, 1024, 4096, 16384]
+    lengths = [8192, 16384, 512, 2048, 4096, 1024]
     parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     parser.add_argument("--size", choices=bert_models.SIZES, default="base", help="size of BERT")
     parser.add_argument("--lengths", type=int, nargs="+", default=lengths, help="of attention")
     batches = ["8x512", "1x8192"]
+    indexed = ["1024x1024", "1000x1000", "611x833"]
+    parser.add_argument("--indexed", nargs="+", default=indexed, help="queries x keys")
     parser.add_argument("--packed", nargs="+", default=["8x4096"], help="sequences x tokens")
     parser.add_argument("--batches", nargs="+", default=batches, help="of the training step")
     parser.add_argument("--dropout", type=float, default=0.0, help="of the training step")
     parser.add_argument("--rounds", type=int, default=15, help="timed steps of each kind")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="then no row begins")
     return parse(parser, argv)
 
 
@@ -432,36 +552,53 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = parse_arguments(argv)
     keras.utils.set_random_seed(bert_models.SEED)
     run = start(MODULE, options, ("size", "rounds", "dropout"), seed=bert_models.SEED)
+    end, left, failed = time.monotonic() + 60 * options.minutes, 0, []
     for part, name, rows in cells_of(options):
         key = f"{part}, {name}"
-        if part == "gradients":
-            if key not in run["cells"]:
-                result = rows["gradients"]()
-                run["cells"][key] = {"part": part, "name": name, "result": result}
-                save(options, run, make_page)
-            continue
-        cell = run["cells"].setdefault(key, {"part": part, "name": name, "result": {}})
-        for row, make_step in tqdm(rows.items(), desc=key, unit="row"):
-            if row not in cell["result"]:
-                keras.backend.clear_session()
-                reference = next(iter(cell["result"].values()), None)
-                cell["result"][row] = measure_row(make_step, reference, options.rounds)
-                save(options, run, make_page)
+        cell = run["cells"].get(key, {"part": part, "name": name, "result": {}})
+        result, compares = cell["result"], part in COMPARISONS
+        for row, measure_one in tqdm(rows.items(), desc=key, unit="row"):
+            if row in result or (compares and result):
+                continue
+            if time.monotonic() > end:
+                left += 1
+                continue
+            keras.backend.clear_session()
+            first = next(iter(rows))
+            try:
+                if compares:
+                    result |= measure_one()
+                else:
+                    reference = None if row == first else result.get(first, {"failed": "later"})
+                    result[row] = measure_row(measure_one, reference, options.rounds)
+            except Exception as error:
+                # The time on a GPU is short, so the other rows are measured.
+                failed.append(f"{key}, {row}: {type(error).__name__}: {error}")
+                continue
+            run["cells"][key] = cell
+            save(options, run, make_page)
     print(make_page({options.name: run}))
+    print(*failed, sep="\n")
+    if left:
+        print(f"The time is over. {left} rows are left for the same command with --resume.")
 
 
 def cells_of(options: argparse.Namespace) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield part, name and rows of each cell, with a function for each row."""
-    if "gradients" in options.parts:
-        for shape in (*SHAPES, DISTANCES):
-            for lengths in LENGTHS_OF_GRADIENTS:
-                name = f"{shape}, {lengths[0]} x {lengths[1]}"
-                compare = functools.partial(compare_gradients, shape, *lengths)
-                yield "gradients", name, {"gradients": compare}
-    if "attention" in options.parts:
-        for length in options.lengths:
-            make = functools.partial(make_attention_step, batch_size=1, length=length)
-            yield "attention", str(length), steps_of(ATTENTION_ROWS, make, options)
+    """Yield part, name and rows of each cell, with a function for each row.
+
+    What the last table needs is first.
+    """
+    if "indexed" in options.parts and has_row("indexed"):
+        for lengths in options.indexed:
+            compare = functools.partial(compare_indexed, *map(int, lengths.split("x")))
+            yield "indexed", lengths, {"indexed": compare}
+
+    def attention(length):
+        make = functools.partial(make_attention_step, batch_size=1, length=length)
+        return "attention", str(length), steps_of(ATTENTION_ROWS, make, options)
+
+    lengths = options.lengths if "attention" in options.parts else []
+    yield from map(attention, lengths[:1])
     if "packed" in options.parts:
         for batch in options.packed:
             batch_size, length = map(int, batch.split("x"))
@@ -474,11 +611,18 @@ def cells_of(options: argparse.Namespace) -> Iterator[tuple[str, str, dict[str, 
                 if has_row(row):
                     steps[row] = functools.partial(make, name, options=options)
             yield "packed", batch, steps
+    yield from map(attention, lengths[1:])
     if "training" in options.parts:
         for batch in options.batches:
             batch_size, length = map(int, batch.split("x"))
             make = functools.partial(make_training_step, batch_size=batch_size, length=length)
             yield "training", batch, steps_of(TRAINING_ROWS, make, options)
+    if "gradients" in options.parts:
+        for shape in (*SHAPES, DISTANCES):
+            for lengths in LENGTHS_OF_GRADIENTS:
+                name = f"{shape}, {lengths[0]} x {lengths[1]}"
+                compare = functools.partial(compare_gradients, shape, *lengths)
+                yield "gradients", name, {"gradients": compare}
 
 
 def steps_of(

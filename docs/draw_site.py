@@ -167,6 +167,7 @@ def draw_gpu() -> None:
             for cell in cells_of("gpu", BACKENDS[backend]).values()
             if cell["part"] == "attention"
         ]
+        cells.sort(key=lambda cell: int(cell["name"]))
         lengths = [int(cell["name"]) for cell in cells]
         for row, (label, style) in GPU_ROWS.items():
             if all(row in cell["result"] for cell in cells):

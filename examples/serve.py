@@ -67,7 +67,7 @@ def main(folder, port=8000, program="model.onnx"):
 
         def do_POST(self):
             rows, size = [], 0
-            with contextlib.suppress(Exception):  # Else there are no rows.
+            with contextlib.suppress(Exception):  # Else `rows` stays empty.
                 size = int(self.headers["Content-Length"])
                 texts = json.loads(self.rfile.read(size)) if 0 < size <= MAX_BYTES else []
                 rows = tokenizer.encode_batch(texts) if all(texts) else []

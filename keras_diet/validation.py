@@ -64,15 +64,6 @@ def _number(name, value, is_allowed, rule):
     return float(value)
 
 
-def boolean(name: str, value: Any) -> bool:
-    """Return `value` as a `bool`, or raise a `ValueError` unless it is one.
-
-    It is for flags that look as if they took a name: `gated="swiglu"` would be true. Other flags
-    are not checked, as in Keras.
-    """
-    return bool(choice(name, value, (False, True)))
-
-
 def choice(name: str, value: Any, choices: Sequence[Any]) -> Any:
     """Return `value`, or raise a `ValueError` that lists `choices` unless it is one of them."""
     # `in` would compare the elements of an array.

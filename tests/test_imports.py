@@ -26,7 +26,8 @@ import json, sys
 
 def packages():
     names = {name.split(".")[0] for name, module in sys.modules.items() if module}
-    return names - sys.stdlib_module_names
+    # Cython registers modules of its own.
+    return {name for name in names if name[0] != "_"} - sys.stdlib_module_names
 """
 
 
@@ -44,30 +45,9 @@ def run(program, folder):
     return json.loads(process.stdout.splitlines()[-1])
 
 
-def test_an_import_loads_only_what_its_room_needs(tmp_path):
-    results = run(
-        """
-        import keras_diet
-
-        names, rooms = sorted(packages()), dir(keras_diet)
-        import keras
-
-        before = packages()
-        from keras_diet import analysis, layers, metrics, training
-
-        loaded = sorted(packages() - before)
-        print(json.dumps(dict(names=names, rooms=rooms, loaded=loaded)))
-        """,
-        tmp_path,
-    )
-    assert not {"keras", "numpy", BACKEND} & set(results["names"])
-    assert set(keras_diet.__all__) <= set(results["rooms"])
-    # KerasHub, TensorFlow, grain, ... are not among them. Keras loads its backend.
-    assert results["loaded"] == []
-
-
 @pytest.mark.any_backend
-def test_layers_and_training_load_from_a_file_with_keras_alone(tmp_path):
+def test_files_load_and_keras_names_the_package_to_import(tmp_path):
+    """Layers and training need no KerasHub."""
     inputs = keras.Input((5, 8))
     outputs = layers.DietEncoder(1, 2, 16, position_encoding="input")(inputs)
     model = keras.Model(inputs, keras.layers.Dense(3)(outputs))
@@ -78,31 +58,11 @@ def test_layers_and_training_load_from_a_file_with_keras_alone(tmp_path):
     x = np.random.default_rng(0).normal(size=(2, 5, 8)).astype("float32")
     model.save(tmp_path / "model.keras")
     np.save(tmp_path / "x.npy", x)
+    tiny_task("classifier").save(tmp_path / "task.keras")
     results = run(
         """
-        import keras_diet
         import keras
         import numpy as np
-
-        model = keras.saving.load_model("model.keras")
-        outputs = model.predict(np.load("x.npy"), verbose=0).tolist()
-        parts = [type(model.loss).__name__, type(model.optimizer._learning_rate).__name__]
-        print(json.dumps(dict(outputs=outputs, parts=parts, hub="keras_hub" in sys.modules)))
-        """,
-        tmp_path,
-    )
-    np.testing.assert_allclose(results["outputs"], model.predict(x, verbose=0), atol=1e-6)
-    assert results["parts"] == ["SmoothedCategoricalCrossentropy", "WarmupLinearDecay"]
-    assert not results["hub"]
-
-
-@pytest.mark.any_backend
-def test_a_task_loads_from_a_file_and_keras_names_the_package_to_import(tmp_path):
-    task = tiny_task("classifier")
-    task.save(tmp_path / "task.keras")
-    results = run(
-        """
-        import keras
 
         try:
             keras.saving.load_model("task.keras")
@@ -110,6 +70,9 @@ def test_a_task_loads_from_a_file_and_keras_names_the_package_to_import(tmp_path
             message = str(error)
         import keras_diet
 
+        model = keras.saving.load_model("model.keras")
+        outputs = model.predict(np.load("x.npy"), verbose=0).tolist()
+        parts = [type(model.loss).__name__, type(model.optimizer._learning_rate).__name__]
         before = "keras_hub" in sys.modules
         task = keras.saving.load_model("task.keras")
         after = type(task) is keras_diet.models.DietBertTextClassifier
@@ -118,10 +81,13 @@ def test_a_task_loads_from_a_file_and_keras_names_the_package_to_import(tmp_path
         objects = keras.saving.get_custom_objects()
         classes = {name: found.__module__ for name, found in objects.items()
                    if "keras_diet>" in name and isinstance(found, type)}
-        print(json.dumps(dict(message=message, before=before, after=after, classes=classes)))
+        found = dict(message=message, before=before, after=after, classes=classes)
+        print(json.dumps({**found, "outputs": outputs, "parts": parts}))
         """,
         tmp_path,
     )
+    np.testing.assert_allclose(results["outputs"], model.predict(x, verbose=0), atol=1e-6)
+    assert results["parts"] == ["SmoothedCategoricalCrossentropy", "WarmupLinearDecay"]
     assert "keras_diet>DietBertTextClassifier" in results["message"]
     assert not results["before"]
     assert results["after"]
@@ -151,7 +117,7 @@ def modules_without(*distributions):
     )
 
 
-def test_layers_run_where_only_keras_and_a_backend_are_installed(tmp_path):
+def test_layers_load_and_need_only_keras_and_a_backend(tmp_path):
     """Other packages are blocked, not uninstalled, because a test has no network."""
     blocked = modules_without("keras", "numpy", BACKEND)
     assert set(_extras.PACKAGES) - {"tqdm", "safetensors"} <= set(blocked)
@@ -160,12 +126,16 @@ def test_layers_run_where_only_keras_and_a_backend_are_installed(tmp_path):
         """
         # With `None` in `sys.modules`, importing a package fails as if it were not installed.
         sys.modules.update(dict.fromkeys(json.load(open("blocked.json"))))
+        import keras_diet
+
+        names, rooms = sorted(packages()), dir(keras_diet)
         import keras
         import numpy as np
 
-        import keras_diet
+        keras_packages = packages()
         from keras_diet import analysis, layers, metrics, training
 
+        loaded = sorted(packages() - keras_packages)
         encoder = layers.DietEncoder(1, 2, 16, max_sequence_length=5)
         model = keras.Sequential([keras.Input((5, 8)), encoder])
         model.compile("sgd", "mse")
@@ -181,10 +151,15 @@ def test_layers_run_where_only_keras_and_a_backend_are_installed(tmp_path):
                 getattr(keras_diet, room)
             except ImportError as error:
                 messages[room] = str(error)
-        print(json.dumps(dict(same=bool(same), shape=shape, messages=messages)))
+        results = dict(names=names, rooms=rooms, loaded=loaded, messages=messages)
+        print(json.dumps({**results, "same": bool(same), "shape": shape}))
         """,
         tmp_path,
     )
+    assert not {"keras", "numpy", BACKEND} & set(results["names"])
+    assert set(keras_diet.__all__) <= set(results["rooms"])
+    # Keras has loaded its backend.
+    assert results["loaded"] == []
     assert results["same"]
     assert results["shape"] == [1, 2, 5, 5]
     assert results["messages"].keys() == {"models", "pretraining", "samplers"}

@@ -105,7 +105,7 @@ METHODS = {
     "DietBertBackbone.from_hugging_face": "diet_bert.hugging_face.read.read_backbone",
     "from_hugging_face of tasks": "diet_bert.diet_bert_task.DietBertTask.from_hugging_face",
     "export_to_hugging_face": "diet_bert.hugging_face.write.write_hugging_face",
-    "DietBertBackbone.from_bert": "diet_bert.from_bert.convert.convert_bert",
+    "DietBertBackbone.from_bert": "diet_bert.convert_bert.convert_bert",
     "from_bert of tasks": "diet_bert.diet_bert_task.DietBertTask.from_bert",
     "enable_lora of backbones": "hub.backbone.HubBackbone.enable_lora",
     "load_lora_weights of backbones": "hub.backbone.HubBackbone.load_lora_weights",

@@ -245,8 +245,8 @@ def add_training_options(add, warmup_proportion):
 def compile_for_training(model, learning_rate, num_batches, arguments, **options):
     """Compile a model with an optimizer, linear warm-up and linear decay, as BERT was trained.
 
-    The paper states the warm-up (Table 7), but no optimizer and no decay. `options` are those of
-    `compile`, such as a loss.
+    The paper states the warm-up (Table 7), but no optimizer and no decay. `options` are
+    arguments of `compile`, such as a loss.
     """
     parts = arguments.accumulation_steps
     schedule = training.WarmupLinearDecay(

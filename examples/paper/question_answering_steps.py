@@ -9,7 +9,7 @@ import keras
 import numpy as np
 
 from keras_diet import models, training
-from keras_diet.models.question_answering.spans import mask_answer_logits
+from keras_diet.models.diet_bert.question_windows import mask_answer_logits
 
 EPSILON = 1e-7
 # Parts of the names of weights without decay, in Keras and in Hugging Face's BERT.

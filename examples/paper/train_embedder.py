@@ -203,7 +203,7 @@ def save(embedder, results, histories, folder):
     try:
         embedder.export_to_hugging_face(folder / "sentence_transformers")
     except ValueError as error:
-        print(f"There is no folder of sentence-transformers. {str(error).splitlines()[0]}")
+        print(f"No folder of sentence-transformers was written. {str(error).splitlines()[0]}")
     (folder / "results.json").write_text(json.dumps(results, indent=2) + "\n")
     names = list(results["before"])
     lines = [f"| | {' | '.join(names)} |", "|---" * (len(names) + 1) + "|"]

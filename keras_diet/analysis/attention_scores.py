@@ -24,7 +24,7 @@ def as_diet_bert(model: keras.Model) -> "DietBertBackbone":
     """
     # The analysis of a `DietEncoder` does not need KerasHub.
     from keras_diet.models import DietBertBackbone
-    from keras_diet.models.diet_bert.from_bert.convert import copy_bert
+    from keras_diet.models.diet_bert.convert_bert import copy_bert
 
     backbone = getattr(model, "backbone", model)
     if isinstance(backbone, DietBertBackbone):
@@ -163,7 +163,6 @@ def cross_attention(seq_2_seq_lm: Any, source: str, target: str) -> CrossAttenti
     """
     preprocessor, backbone = seq_2_seq_lm.preprocessor, seq_2_seq_lm.backbone
     inputs, labels, _ = preprocessor([source], [target])
-    _check_lengths(preprocessor, source, target)
     source_length, target_length = (
         inputs[f"{side}_padding_mask"].sum() for side in ("encoder", "decoder")
     )
@@ -185,15 +184,3 @@ def cross_attention(seq_2_seq_lm: Any, source: str, target: str) -> CrossAttenti
         [to_token(int(token_id)) for token_id in label_ids],
         [to_token(int(token_id)) for token_id in token_ids],
     )
-
-
-def _check_lengths(preprocessor, source, target):
-    """Raise a `ValueError` if the preprocessor cuts tokens off."""
-    for side, text in (("encoder", source), ("decoder", target)):
-        length = getattr(preprocessor, f"{side}_sequence_length")
-        number = len(preprocessor.tokenizer.tokenize([text])[0]) + 1
-        if number > length:
-            raise ValueError(
-                f"`{side}_sequence_length` must hold the whole text and its end token. Received: "
-                f"{number} tokens with {side}_sequence_length={length}. Shorten the text."
-            )

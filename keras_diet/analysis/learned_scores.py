@@ -6,7 +6,6 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_diet import validation
 from keras_diet._arrays import float32_array
 from keras_diet.analysis.attention_scores import as_diet_bert
 from keras_diet.layers import DietEncoder, LinformerMultiHeadAttention
@@ -33,11 +32,15 @@ def encoder_parts(model: keras.Model | DietEncoder) -> EncoderParts:
     return EncoderParts(model, model.input_encoding, hidden_dim)
 
 
-def input_positions(parts: EncoderParts, length: int) -> np.ndarray | None:
-    """Return the position embeddings `(length, hidden_dim)` at the input, or `None`."""
+def input_positions(parts: EncoderParts, length: int) -> np.ndarray:
+    """Return the position embeddings `(length, hidden_dim)` at the input."""
     encoding = parts.input_encoding
     if encoding is None or encoding.position_embedding is None:
-        return None
+        raise ValueError(
+            "`backbone` has no position embeddings at its input, because it has no positions, adds "
+            "them to the scores, or combines them with queries. Received: position_encoding="
+            f"{parts.encoder.position_encoding!r}. See `position_scores` and `attention_scores`."
+        )
     shape = (1, length, parts.hidden_dim)
     embeddings = encoding.position_embedding(np.zeros(shape, dtype="float32"))
     return np.broadcast_to(float32_array(embeddings), shape)[0]
@@ -97,19 +100,18 @@ def position_scores(
     parts = encoder_parts(backbone)
     encoder = parts.encoder
     length = encoder.max_sequence_length if length is None else length
-    validation.length_within(length, encoder.max_sequence_length, "max_sequence_length")
     if encoder.position_biases:
         scores = np.stack([_bias_scores(bias, parts, length) for bias in encoder.position_biases])
         # All layers may share one bias.
         return np.broadcast_to(scores, (encoder.num_layers, *scores.shape[1:])).copy()
     positions = input_positions(parts, length)
-    attentions = [block.self_attention for block in encoder.transformer_layers]
     if positions is None:
         raise ValueError(
             "`backbone` has no positional scores, because it has no positions, or combines them "
             f"with queries. Received: position_encoding={encoder.position_encoding!r}. Use "
             "`attention_scores` for the scores of a batch."
         )
+    attentions = [block.self_attention for block in encoder.transformer_layers]
     return np.stack([_input_scores(positions, attention) for attention in attentions])
 
 
@@ -183,11 +185,6 @@ def segment_scores(backbone: keras.Model | keras.layers.Layer) -> np.ndarray:
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), equation 2
     """
     encoder = encoder_parts(backbone).encoder
-    if not encoder.segment_biases:
-        raise ValueError(
-            "`backbone` must have segment_encoding='per-head'. "
-            f"Received: segment_encoding={encoder.segment_encoding!r}"
-        )
     return np.stack([float32_array(bias.segment_embedding) for bias in encoder.segment_biases])
 
 
@@ -281,12 +278,6 @@ def position_similarity(backbone: keras.Model | keras.layers.Layer) -> np.ndarra
     """
     parts = encoder_parts(backbone)
     positions = input_positions(parts, parts.encoder.max_sequence_length)
-    if positions is None:
-        raise ValueError(
-            "`backbone` must have position embeddings at its input. "
-            f"Received: position_encoding={parts.encoder.position_encoding!r}. "
-            "Use `position_scores` for positions in the attention scores."
-        )
     norms = np.linalg.norm(positions, axis=1, keepdims=True)
     directions = positions / np.where(norms == 0, 1, norms)
     return directions @ directions.T

@@ -79,7 +79,7 @@ def seeded(*seed: int) -> Iterator[None]:
 def seed_of_script() -> int | None:
     """Return the argument of `keras.utils.set_random_seed`, or `None` if no library tells it."""
     if np.random.get_bit_generator().seed_seq is not None:  # type: ignore[attr-defined]
-        # NumPy has a seed of its own choice.
+        # NumPy chose its seed itself.
         return None
     if keras.config.backend() == "torch":
         import torch

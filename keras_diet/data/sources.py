@@ -255,13 +255,6 @@ class OnePass(EpochDataset):
         super().__init__(seed)
         self.iterator = iterator
 
-    def batch(self, epoch: int, index: int) -> Any:
-        """Raise a `ValueError`."""
-        raise ValueError(
-            "The batches of a generator have no index. Pass the generator to `fit`, or pass "
-            f"`list(generator)`. Received: {type(self.iterator).__name__}"
-        )
-
     def map(self, function: Any, *args: Any, varies_length: bool = False, **kwargs: Any) -> Any:
         """Return this data with a function applied to each batch."""
         found = (function(each, self.generator(0, i)) for i, each in enumerate(self.iterator))

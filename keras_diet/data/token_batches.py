@@ -94,16 +94,6 @@ class TokenBatches(EpochDataset):
             (np.flatnonzero(bucket_of == i), max(1, tokens_per_batch // bucket))
             for i, bucket in enumerate(buckets)
         ]
-        for (examples, _), bucket in zip(self._buckets, buckets, strict=True):
-            if preprocessor is not None and len(examples):
-                longest = examples[np.argmax(sizes[examples])]
-                if (length := self._padded_length(longest)) > bucket:
-                    raise ValueError(
-                        "`lengths` must count the special tokens, and `preprocessor` must have the "
-                        f"same `length_buckets`. Received: an example with the length "
-                        f"{sizes[longest]} in the bucket {bucket}, which the preprocessor makes "
-                        f"{length} tokens long. Or leave `lengths` and `length_buckets` out."
-                    )
         # Reading an epoch asks for its order again and again.
         self._order = functools.lru_cache(maxsize=2)(self._shuffle)
 

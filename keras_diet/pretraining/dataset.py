@@ -124,7 +124,7 @@ def masked_lm_dataset(
      - [Lample and Conneau, 2019](https://arxiv.org/abs/1901.07291): sampling of languages
      - [Grain](https://google-grain.readthedocs.io)
     """
-    validation.boolean("repeat", repeat)
+    validation.choice("repeat", repeat, (False, True))
     is_mixed = isinstance(token_ids, Mapping)
     arrays: list[Any] = list(token_ids.values()) if isinstance(token_ids, Mapping) else [token_ids]
     if is_mixed and not repeat:

@@ -168,7 +168,7 @@ def number_documents(token_ids: Any, sep_token_id: int, pad_token_id: int = 0) -
 
     The id of a token is the number of separators before it, plus 1. Padding has the id 0. So the
     sequences and their files need not hold the ids. With these ids, `DietBertMaskedLM` computes for
-    each document what it computes for it as a sequence of its own.
+    each document what it computes for a sequence with this document only.
 
     Args:
         token_ids: Integer array of shape `(..., L)`.

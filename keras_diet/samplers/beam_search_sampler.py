@@ -72,8 +72,8 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
         score. Unfinished ones follow, also sorted by score. Missing ones have the score `-inf`.
 
     Raises:
-        ValueError: If `num_beams` is not a positive integer or is above the size of the vocabulary,
-            if `length_penalty` is negative or not finite, or if `return_all_beams` is not a bool.
+        ValueError: If `num_beams` is not a positive integer, if `length_penalty` is negative or
+            not finite, or if `return_all_beams` is not a bool.
 
     Example:
 
@@ -101,7 +101,7 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
         super().__init__()
         self.num_beams = validation.positive_int("num_beams", num_beams)
         self.length_penalty = validation.not_negative_number("length_penalty", length_penalty)
-        self.return_all_beams = validation.boolean("return_all_beams", return_all_beams)
+        self.return_all_beams = return_all_beams
 
     def __call__(
         self,
@@ -157,12 +157,6 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
     def _candidates(self, live: Live, logits: Tensor, num_stops: int) -> Candidates:
         """Return enough extensions that `num_beams` of them do not end."""
         num_beams, vocabulary_size = self.num_beams, logits.shape[-1]
-        if num_beams > vocabulary_size:
-            raise ValueError(
-                "`num_beams` must be at most the size of the vocabulary. "
-                f"Received: num_beams={num_beams} for logits of {vocabulary_size} tokens. "
-                f"Choose `num_beams` up to {vocabulary_size}."
-            )
         logits = ops.reshape(ops.cast(logits, "float32"), (-1, num_beams, vocabulary_size))
         count = num_beams * min(1 + num_stops, vocabulary_size)
         return hypotheses.extend(live, logits, count)

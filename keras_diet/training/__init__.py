@@ -24,13 +24,12 @@ from keras_diet.training.embedding_losses import (
     MultipleNegativesRankingLoss,
 )
 from keras_diet.training.exact_resume import ExactResume
-from keras_diet.training.margin_mean_squared_error import MarginMeanSquaredError
+from keras_diet.training.losses import MarginMeanSquaredError, SmoothedCategoricalCrossentropy
 from keras_diet.training.schedules import (
     AccumulatedSteps,
     InverseSquareRootDecay,
     WarmupLinearDecay,
 )
-from keras_diet.training.smoothed_categorical_crossentropy import SmoothedCategoricalCrossentropy
 
 __all__ = [
     "AccumulatedSteps",

@@ -67,7 +67,7 @@ class CheckpointFolder:
             other.unlink()
 
     def read(self) -> tuple[Any, Arrays] | None:
-        """Return the newest checkpoint that is complete, or `None` if there are no files.
+        """Return the newest checkpoint that is complete, or `None` without files.
 
         Raises:
             ValueError: If no file is complete.

@@ -180,17 +180,11 @@ class MultipleNegativesRankingLoss(EmbeddingLoss):
     ) -> None:
         super().__init__(reduction, name)
         self.scale = validation.positive_number("scale", scale)
-        self.symmetric = validation.boolean("symmetric", symmetric)
+        self.symmetric = symmetric
 
     def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> Any:
         """Return the loss of all examples."""
         ids, y_pred, sample_weight = _backend.rows_of_all_devices(y_true, y_pred, sample_weight)
-        shapes = tuple(ids.shape), tuple(y_pred.shape)
-        if not _arrays.sizes_fit((*shapes[0], None), shapes[1]):
-            raise ValueError(
-                "`y_true` must have the shape (n, k), and `y_pred` the shape (n, k, d), for k "
-                f"texts of n examples. Received: y_true.shape={shapes[0]}, y_pred.shape={shapes[1]}"
-            )
         anchors, positives, candidates = ids[:, 0], ids[:, 1], ids[None, :, 1:]
         has_anchor = ops.cast(anchors[:, None] == anchors, self.dtype)
         is_positive = ops.cast(positives[:, None, None] == candidates, self.dtype)
@@ -403,11 +397,6 @@ class MatryoshkaLoss(EmbeddingLoss):
         self.num_texts, self.takes_ids = loss.num_texts, loss.takes_ids
         self.dims = [validation.positive_int("dims", dim) for dim in dims]
         self.weights = [1.0] * len(self.dims) if weights is None else list(map(float, weights))
-        if not self.dims or len(self.weights) != len(self.dims):
-            raise ValueError(
-                "`dims` must hold one size or more, and `weights` a number for each of them. "
-                f"Received: dims={dims!r}, weights={weights!r}"
-            )
 
     def check_labels(self, labels: np.ndarray) -> None:
         """Check labels as the loss of each part."""

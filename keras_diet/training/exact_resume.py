@@ -124,7 +124,7 @@ class ExactResume:
         Raises:
             ValueError: If the data cannot be resumed, or if the checkpoint belongs to another
                 training. Then the message names the first differences, such as the batch size, a
-                seed, or the number of examples.
+                seed, or the number of batches.
             SystemExit: After SIGTERM, when a checkpoint is written.
         """
         is_ours = hasattr(model, "batches")
@@ -136,7 +136,7 @@ class ExactResume:
             class_weight = model.class_weight_of(class_weight, y)
         _check_can_resume(x)
         batches = model.batches if is_ours else source_of
-        # Grain shuffles with a seed of its own.
+        # Grain shuffles by itself.
         shuffles = bool(shuffle) and not _is_grain(x)
         data = batches(x, y, sample_weight, batch_size, shuffles, steps=steps_per_epoch)
         steps = Steps(data, steps_per_epoch)
@@ -205,11 +205,7 @@ def _facts(data, examples):
         next((len(leaf) for leaf in keras.tree.flatten(batch) if np.ndim(leaf)), None)
         for batch in (first, last)
     ]
-    number = None
-    if data.same_size:
-        number = sizes[0] * (data.num_batches - 1) + sizes[1]
     facts = {
-        "number of examples": number,
         "number of batches": data.num_batches,
         "batch_size": sizes[0],
         "size of the last batch": sizes[1],

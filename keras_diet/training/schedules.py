@@ -181,11 +181,6 @@ class AccumulatedSteps(keras.optimizers.schedules.LearningRateSchedule):
         gradient_accumulation_steps: int,
     ) -> None:
         super().__init__()
-        if not isinstance(schedule, keras.optimizers.schedules.LearningRateSchedule):
-            raise ValueError(
-                "`schedule` must be a `keras.optimizers.schedules.LearningRateSchedule`. Received: "
-                f"{schedule!r}. A constant learning rate needs no `AccumulatedSteps`."
-            )
         self.schedule = schedule
         self.gradient_accumulation_steps = validation.positive_int(
             "gradient_accumulation_steps", gradient_accumulation_steps

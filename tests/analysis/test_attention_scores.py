@@ -61,6 +61,7 @@ def test_softmax_gives_the_probabilities_that_the_encoder_returns(rng, monkeypat
     assert_close(softmax(scores), encoder_probabilities(backbone, inputs))
 
 
+@pytest.mark.any_backend
 def test_bert_of_kerashub_has_the_scores_of_its_copy(rng):
     sizes = {**SIZES, "dropout": 0.0}
     bert = randomize_weights(keras_hub.models.BertBackbone(**sizes))
@@ -71,6 +72,7 @@ def test_bert_of_kerashub_has_the_scores_of_its_copy(rng):
     assert_close(scores, analysis.attention_scores(copy, inputs), 1e-6)
 
 
+@pytest.mark.any_backend
 def test_half_precision(rng):
     backbone = randomize_weights(tiny_backbone())
     half = tiny_backbone(dtype="mixed_bfloat16")

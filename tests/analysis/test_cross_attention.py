@@ -10,6 +10,7 @@ from tests.helpers import assert_close, decoder_block_weights, to_numpy
 from tests.models.diet_transformer.pairs import SOURCES, TARGETS
 from tests.models.diet_transformer.tiny import tiny_translator
 
+pytestmark = pytest.mark.any_backend
 SOURCE, TARGET = SOURCES[1], "ein Hund"
 
 
@@ -22,8 +23,8 @@ def proto():
     "arguments",
     [
         {"num_layers": 2},
-        pytest.param({"dtype": "mixed_bfloat16"}, marks=pytest.mark.any_backend),
-        pytest.param({"dropout": 0.5}, marks=pytest.mark.any_backend),
+        {"dtype": "mixed_bfloat16"},
+        {"dropout": 0.5},
     ],
     ids=str,
 )
@@ -47,7 +48,6 @@ def test_rows_are_probabilities(proto, arguments):
     assert probabilities.std() > 1e-2
 
 
-@pytest.mark.any_backend
 def test_one_layer_by_hand(proto):
     """Row `i` belongs to the step that predicts token `i`: its query is the token before."""
     translator = tiny_translator(proto, {"normalize_first": False, "position_encoding": "none"})

@@ -219,7 +219,6 @@ def test_a_task_and_bert_of_kerashub():
         ("position_scores", {"position_encoding": "shaw"}, "combines them with queries.*'shaw'"),
         ("position_scores", {"position_encoding": OfContent(name="content")}, "'content'"),
         ("position_similarity", {"position_encoding": "diet_abs"}, "position_encoding='diet_abs'"),
-        ("segment_scores", {"segment_encoding": "input"}, "segment_encoding='input'"),
     ],
 )
 def test_models_without_such_scores(function, arguments, message):
@@ -229,7 +228,7 @@ def test_models_without_such_scores(function, arguments, message):
 
 @pytest.mark.any_backend
 def test_refused_arguments():
-    with pytest.raises(ValueError, match="length=14, max_sequence_length=13"):
+    with pytest.raises(ValueError, match="length=14, max_length=13"):
         analysis.position_scores(tiny_backbone(), length=14)
     with pytest.raises(ValueError, match="must not be negative"):
         analysis.position_and_segment_scores(tiny_backbone(), [0, -1])

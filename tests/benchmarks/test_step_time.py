@@ -7,7 +7,6 @@ import numpy as np
 import pytest
 
 from benchmarks import bert_models, step_time
-from benchmarks.step_time import Cell
 from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
 
 TINY = ["--sizes", "tiny", "--lengths", "8", "--tokens", "16", "--rounds", "3", "--no-xla"]
@@ -64,33 +63,6 @@ def test_every_encoding_and_the_other_libraries_are_timed(output, capsys):
     untimed |= {"query_relative", "log_cpb", "forgetting", "deberta", "deberta_v1"}
     assert timed | untimed == set(POSITION_ENCODINGS)
     check_rows(rows, others, output, capsys.readouterr().out)
-
-
-@pytest.mark.any_backend
-def test_resumed_run_measures_what_is_missing(output, monkeypatch):
-    options = ("--steps", "inference", "--resume", "--rows", "t5")
-    (first,) = run(output, *options).values()
-    made, make_model = [], bert_models.make_model
-    monkeypatch.setattr(
-        bert_models, "make_model", lambda row, *args: made.append(row) or make_model(row, *args)
-    )
-    (second,) = run(output, *options, "none").values()
-    (third,) = run(output, *options, "none").values()
-    assert made == ["input", "none"]
-    assert list(second) == ["input", "t5", "none"]
-    assert {row: second[row] for row in first} == first
-    assert third == second
-
-
-@pytest.mark.any_backend
-def test_operations_of_the_matrix_products():
-    tokens, hidden_dim, intermediate_dim, length = 24, 16, 32, 12
-    projections = 4 * 2 * tokens * hidden_dim * hidden_dim
-    feed_forward = 2 * 2 * tokens * hidden_dim * intermediate_dim
-    attention = 2 * 2 * 2 * length * length * hidden_dim
-    expected = projections + feed_forward + attention
-    assert Cell("tiny", length, "inference", 2).matmul_flops() == expected
-    assert Cell("tiny", length, "training", 2).matmul_flops() == 3 * expected
 
 
 @pytest.mark.skipif(keras.config.backend() != "torch", reason="models and loops of PyTorch")

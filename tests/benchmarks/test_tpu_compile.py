@@ -6,10 +6,9 @@ import json
 import keras
 import pytest
 
-from benchmarks import tpu_compile, tpu_programs
+from benchmarks import tpu_compile
 
 INPUT = {"bytes_accessed": 4e9, "temporary_bytes": 0, "compile_seconds": 3.0}
-TINY = ["--sizes", "tiny", "--topology", "v5e:2x2", "--global-batch", "16", "--dropout", "0"]
 
 
 @pytest.fixture
@@ -51,36 +50,3 @@ def test_results_are_written_and_resumed(compiler, tmp_path, capsys):
         "| shaw |  |  |  |  |  |  | 1.65 |",
     ):
         assert text in page
-
-
-@pytest.mark.any_backend
-def test_cycles_of_the_entry_computation():
-    program = (
-        '%inner (p: f32[]) -> f32[] {\n a, backend_config={"estimated_cycles":"1"}\n}\n\n'
-        'ENTRY %main {\n b, backend_config={"estimated_cycles":"20"}\n'
-        ' c, backend_config={"estimated_cycles":"300"}\n}\n'
-    )
-    assert tpu_programs.estimated_cycles(program) == 320
-
-
-@pytest.mark.any_backend("jax")
-def test_a_tiny_model_compiles_for_a_tpu(tmp_path):
-    pytest.importorskip("libtpu", reason="needs keras-diet[tpu-compile]")
-    output = tmp_path / "tpu.json"
-    tpu_compile.main([*TINY, "--output", str(output), "--rows", "input", "diet_abs"])
-    tables = json.loads(output.read_text())["JAX"]["cells"]
-    for step in tpu_programs.STEPS:
-        rows = tables[f"tiny, {step}"]
-        for values in rows.values():
-            assert "error" not in values
-            assert values["estimated_cycles"] > 0
-            assert values["peak_bytes"] >= values["argument_bytes"]
-        assert rows["diet_abs"]["ratios_to_input"]["flops"] > 1
-    inference, training = (tables[f"tiny, {step}"]["input"] for step in tpu_programs.STEPS)
-    # Each chip has four sequences of 128 tokens, with eight products of 16 x 16 per token.
-    tokens, dim = 4 * 128, 16
-    assert inference["flops"] > 2 * tokens * (8 * dim**2 + 2 * dim * 128)
-    assert training["flops"] > 2 * inference["flops"]
-    # The weights and AdamW's two moments are arguments and outputs.
-    assert training["argument_bytes"] > 2.9 * inference["argument_bytes"]
-    assert training["output_bytes"] > 2.9 * inference["argument_bytes"]

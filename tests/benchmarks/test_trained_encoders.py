@@ -45,21 +45,6 @@ def test_both_libraries_embed_alike(encoder, tmp_path):
     assert '| encoder | `"input"` |' in output.with_suffix(".md").read_text()
 
 
-def test_the_largest_difference_counts(encoder, monkeypatch):
-    from benchmarks import trained_encoders
-
-    make = trained_encoders.with_transformers
-
-    def with_one_other(folder, embedder):
-        embed = make(folder, embedder)
-        return lambda texts: embed(texts) + 0.01 * (np.array(texts) == TEXTS[2])[:, None]
-
-    monkeypatch.setattr(trained_encoders, "with_transformers", with_one_other)
-    pairs = (TEXTS[:3], TEXTS[2:], np.arange(3))
-    cell = trained_encoders.measure_encoder(encoder, pairs, 1)
-    assert cell["largest_difference"] == pytest.approx(0.01 * 15**0.5, abs=1e-5)
-
-
 def write_stsb(folder, rng):
     """The cosine of a pair has the order of the share of words that both texts have."""
     for split, number in (("train", 24), ("test", 9)):

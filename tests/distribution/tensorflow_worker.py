@@ -18,7 +18,6 @@ import tensorflow as tf
 
 from tests.distribution.training import (
     BATCH_SIZE,
-    PAIRS,
     eager_steps,
     fit,
     make_batches,
@@ -72,12 +71,12 @@ def compare():
     strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
     two, shapes = train_replicas(strategy)
     with strategy.scope():
-        two["embedders"] = {name: train_embedder(name) for name in PAIRS}
+        two["embedder"] = train_embedder("multiple_negatives")
     # One device needs no compiler for three steps.
     with eager_steps():
         masked_lm = make_masked_lm()
         one = {"losses": fit(masked_lm, make_batches()), "predictions": predictions(masked_lm)}
-        one["embedders"] = {name: train_embedder(name) for name in PAIRS}
+        one["embedder"] = train_embedder("multiple_negatives")
     return {"replicas": strategy.num_replicas_in_sync, "shapes": shapes, "one": one, "two": two}
 
 

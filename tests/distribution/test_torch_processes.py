@@ -82,5 +82,5 @@ def test_processes_drop_differently(results):
 
 def test_example_runs_with_torchrun(run):
     losses = [float(loss) for loss in re.findall(r"step \d+: loss (\S+)", run[1])]
-    assert len(losses) == 20
+    assert len(losses) == 7
     assert losses[-1] < losses[0]

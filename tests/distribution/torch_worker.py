@@ -97,7 +97,7 @@ def main(folder):
         train_pairs(example, name, folder / f"{rank}-{name}.npz")
     torch.distributed.destroy_process_group()
     with mock.patch.object(torch.distributed, "destroy_process_group", destroy_without_models):
-        example.main(steps=20, learning_rate=0.01)
+        example.main(steps=7, learning_rate=0.01)
 
 
 if __name__ == "__main__":

@@ -274,8 +274,6 @@ def test_custom_bias_layers(rng, name):
         (extend_positions, {}, (LONGER, "stretch"), "one of 'interpolate', 'repeat'.*'stretch'"),
         (extend_positions, {}, (LONGER, "repeat", 14), "`trained_length` must be.* 1 and 13.*14"),
         (extend_positions, {}, (12, "repeat", 7), "`max_sequence_length` must be larger than 12"),
-        (cache_positions, {"position_encoding": "input"}, (), "position bias"),
-        (cache_positions, {"cached_positions": True}, (), "position bias"),
     ],
 )
 def test_what_cannot_be_changed(change, backbone, arguments, message):
@@ -286,6 +284,7 @@ def test_what_cannot_be_changed(change, backbone, arguments, message):
 # === Positional scores that are computed already ===
 
 
+@any_backend
 @pytest.mark.parametrize("position_encoding", ["diet_abs", "tupe_rel"])
 def test_cached_positions(rng, position_encoding):
     backbone = trained(position_encoding=position_encoding)

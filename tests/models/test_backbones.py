@@ -10,7 +10,7 @@ import pytest
 
 from keras_diet import layers as L
 from keras_diet.models import DietBertBackbone, DietTransformerBackbone
-from tests.helpers import assert_close, once, to_numpy
+from tests.helpers import assert_close, to_numpy
 from tests.layers.bias_layers import Distances
 from tests.models import tiny as bert
 from tests.models.diet_transformer import tiny as translation
@@ -47,15 +47,14 @@ def test_names_are_those_of_kerashub(family):
     assert type(copy) is type(embedding) is keras.layers.ReversibleEmbedding
 
 
+@any_backend
 @pytest.mark.parametrize(
     "family, arguments, dtype",
     [
         ("bert", {"position_encoding": "tupe_rel"}, "mixed_float16"),
-        *once(
-            ("bert", AT_INPUT, "bfloat16"),
-            ("bert", {"position_encoding": "shaw"}, "mixed_bfloat16"),
-            ("translator", {"position_encoding": "diet_abs_input"}, "bfloat16"),
-        ),
+        ("bert", AT_INPUT, "bfloat16"),
+        ("bert", {"position_encoding": "shaw"}, "mixed_bfloat16"),
+        ("translator", {"position_encoding": "diet_abs_input"}, "bfloat16"),
     ],
     ids=str,
 )
@@ -97,7 +96,7 @@ OF_BERT = {
         "attention_scale": 0.7,
         "bias_initializer": HALVES,
     },
-    **dict.fromkeys(("attention_windows", "max_distance", "max_wavelength")),
+    **dict.fromkeys(("attention_windows", "max_distance", "max_wavelength", "rope_scaling")),
 }
 BLOCKWISE = {"position_encoding": "diet_rel", "rank": None, "projection_dim": None}
 BLOCKWISE |= {"attention_implementation": "blockwise", "cached_positions": True}

@@ -338,6 +338,11 @@ def test_validation_split_takes_the_last_rows(model):
         assert history[name][0] == close(call(model.evaluate, part)[0])
 
 
+def test_a_dataset_is_not_split(model):
+    with pytest.raises(ValueError, match=r"`validation_split` needs arrays.*`validation_data`"):
+        model.fit(tf_data(TEXTS, LABELS), validation_split=0.3, verbose=0)
+
+
 STEPS = {
     # Keras knows the number of batches of columns.
     "columns": (lambda *parts: parts, [2, 1, 2]),
@@ -585,25 +590,9 @@ REFUSED = {
     "dictionary": (lambda m: m.predict({"token_ids": [[1]]}), "dict.*`preprocessor=None`"),
     "half of a pair of surrogates": (lambda m: m.classify(["a", "b\ud800"]), "Unicode.* in row 1"),
     "one label of two texts": (lambda m: m.fit(["a", "b"], 1), "Received: 2 in `x`, 1 in `y`"),
-    "index of a generator": (
-        lambda m: m.batches((TEXTS, LABELS) for _ in range(2))[0],
-        "of a generator have no index.*Received: generator",
-    ),
-    "too short": (
-        lambda m: tiny_preprocessor("classifier", sequence_length=2)(TEXTS),
-        "at least 3, for the special tokens of 1 segments.*sequence_length=2",
-    ),
-    "too short for a word": (
-        lambda m: tiny_preprocessor("token_classifier", sequence_length=2)([["fox"]]),
-        "at least 3, for the special tokens of 1 segments.*sequence_length=2",
-    ),
     "longer than the backbone": (
         lambda m: tiny_task("classifier", max_sequence_length=12),
         r"sequences of 13 tokens and backbone.max_sequence_length=12.*`sequence_length=12`",
-    ),
-    "more segments than tokens": (
-        lambda m: tiny_preprocessor("classifier", sequence_length=4)((TEXTS,) * 3),
-        "at least 5, for the special tokens of 3 segments.*sequence_length=4",
     ),
     "no data": (lambda m: m.predict([]), "at least one. Received: 0 in `x`"),
     "no mask to fill": (
@@ -619,10 +608,6 @@ REFUSED = {
     "no labels": (lambda m: m.fit(TEXTS), "needs labels"),
     "no labels in a dataset": (lambda m: m.fit(Unsized([(TEXTS,)])), "needs labels"),
     "no labels to resume": (lambda m: ExactResume("new", 1).fit(m, TEXTS), "needs labels"),
-    "split of a dataset": (
-        lambda m: m.fit(Unsized([(TEXTS, LABELS)]), validation_split=0.5),
-        "`validation_split` needs arrays or lists. Received: a dataset, Unsized",
-    ),
     "second texts as labels": (lambda m: m.fit(TEXTS, SECOND), r"`y` must be numbers.*\(first, s"),
     "weights as batch size": (lambda m: m.fit(TEXTS, LABELS, WEIGHTS), "`batch_size` must be a p"),
     "labels beside a dataset": (lambda m: m.fit(Unsized([]), LABELS), "`y` must be `None`"),

@@ -8,7 +8,7 @@ import pytest
 
 from keras_diet import analysis
 from keras_diet.models import DietBertBackbone
-from keras_diet.models.diet_bert.from_bert.scores import head_orders, low_rank_factors
+from keras_diet.models.diet_bert.scores_of_bert import head_orders, low_rank_factors
 from tests.helpers import assert_close, gradients, once, random_loss, to_numpy
 from tests.models.tiny import SIZES, VOCABULARY, random_inputs, randomize_weights, tiny_backbone
 

@@ -20,7 +20,7 @@ from keras_diet.models import (
     DietBertTextEmbedderPreprocessor,
     DietBertTokenizer,
 )
-from tests.helpers import assert_close, once
+from tests.helpers import assert_close
 from tests.models.multilingual import multilingual_tokenizer
 from tests.models.question_answering import tiny_question_answerer
 from tests.models.tasks import tiny_preprocessor, tiny_task
@@ -92,7 +92,8 @@ def answerer_without_segments():
 
 
 MODELS = {
-    "backbone": (tiny_backbone, of_backbone),
+    # One segment is no input.
+    "backbone": (lambda: tiny_backbone(num_segments=1), of_backbone),
     "embedder": (lambda: tiny_task("embedder", dtype="float16"), of_embedder),
     "classifier": (lambda: tiny_task("classifier", segment_encoding="none"), logits),
     "token_classifier": (lambda: tiny_task("token_classifier"), logits),
@@ -101,28 +102,23 @@ MODELS = {
 }
 
 
-@pytest.mark.parametrize(
-    "name", ["embedder", *once(*(name for name in MODELS if name != "embedder"))]
-)
+@any_backend
+@pytest.mark.parametrize("name", MODELS)
 def test_names_and_outputs_of_programs(rng, tmp_path, name):
     make, expected_of = MODELS[name]
     model = randomize_weights(make())
     model.export_to_hugging_face(tmp_path, onnx=True)
     for shape in SHAPES:
-        inputs = without_middle(random_inputs(rng, *shape))
+        num_segments = 1 if name == "backbone" else 2
+        inputs = without_middle(random_inputs(rng, *shape, num_segments=num_segments))
         found, read = run(tmp_path, inputs)
-        assert read == (INPUTS if name == "classifier" else [*INPUTS, "token_type_ids"])
+        has_none = name in ("backbone", "classifier")
+        assert read == (INPUTS if has_none else [*INPUTS, "token_type_ids"])
         expected = expected_of(model, inputs)
         assert found.keys() == expected.keys()
         for output, array in found.items():
             assert array.dtype == "float32"
             assert_close(array, expected[output], 1e-2 if name == "embedder" else 1e-5)
-
-
-@any_backend
-def test_one_segment_is_no_input(tmp_path):
-    tiny_backbone(num_segments=1).export_to_hugging_face(tmp_path, onnx=True)
-    assert run(tmp_path, random_inputs(np.random.default_rng(0), num_segments=1))[1] == INPUTS
 
 
 # === Files ===
@@ -152,9 +148,11 @@ def test_files_of_folders(tmp_path):
     assert not files(tmp_path) & {"modules.json", "onnx/model.onnx"}
     tiny_task("embedder", **at_input).export_to_hugging_face(tmp_path, "bert")
     tiny_backbone(**at_input).export_to_hugging_face(tmp_path, "bert")
-    # A tokenizer may belong to the backbone.
+    # A tokenizer may belong to the backbone, unless it has another number of tokens.
     others = {"config.json", "sentence_bert_config.json", *TOKENIZER}
     assert files(tmp_path) == {"model.safetensors", *others}
+    tiny_backbone(**at_input, vocabulary_size=37).export_to_hugging_face(tmp_path, "bert")
+    assert files(tmp_path) == {"model.safetensors", "config.json"}
 
 
 def classifier_with_activation():
@@ -192,7 +190,8 @@ def test_refusals(tmp_path, make, onnx, message):
 
 @any_backend
 def test_a_folder_keeps_its_model_if_the_new_one_fails(tmp_path, monkeypatch):
-    tiny_task("classifier").export_to_hugging_face(tmp_path, onnx=True)
+    at_input = {"position_encoding": "input", "segment_encoding": "input"}
+    tiny_task("classifier", **at_input).export_to_hugging_face(tmp_path, "bert")
     before = {name: (tmp_path / name).read_bytes() for name in files(tmp_path)}
 
     def fail(*args, **kwargs):

@@ -1,12 +1,9 @@
 """Tokenizers of trained encoders, compared with `transformers`."""
 
-# ruff: noqa: RUF001 - the texts are awkward on purpose.
-
 import functools
 import importlib
 import io
 import json
-import os
 import pathlib
 import pickle
 import shutil
@@ -223,29 +220,6 @@ def test_vocabulary(kind):
 
 
 @pytest.mark.parametrize(
-    "kind, text, expected",
-    [
-        # Bytes of one character share its span, and spaces belong to no span.
-        ("roberta", " the ☃", [("Ġthe", "the"), ("Ġ", ""), *[(byte, "☃") for byte in "âĺĥ"]]),
-        ("modern bert", "the cat", [("the", "the"), ("Ġcat", "cat")]),
-        ("prefixed", "the cat", [("Ġthe", "the"), ("Ġcat", "cat")]),
-        ("xlm-roberta", "a ½", [("▁a", "a"), ("▁1", "½"), ("⁄", "½"), ("2", "½")]),
-        (
-            "mpnet",
-            "The [foxes<mask>",
-            [("the", "The"), ("[", "["), ("foxes", "foxes"), ("<mask>",) * 2],
-        ),
-    ],
-)
-def test_tokens_and_their_places(kind, text, expected):
-    ours, _ = trained(kind)
-    ids, spans = ours.tokenize_with_offsets(text)
-    assert [(ours.id_to_token(i), text[a:b]) for i, (a, b) in zip(ids, spans, strict=True)] == (
-        expected
-    )
-
-
-@pytest.mark.parametrize(
     "kind, token, expected",
     [
         ("roberta", "Ġcat", ("cat", True)),
@@ -335,22 +309,6 @@ def test_the_same_in_a_graph(kind, cls):
     ):
         found = keras.tree.map_structure(np.asarray, next(iter(mapped)))
         keras.tree.map_structure(np.testing.assert_array_equal, found, preprocessor(x))
-
-
-@pytest.mark.any_backend("tensorflow")
-@pytest.mark.parametrize("arguments", [{}, {"dtype": "string"}, {"sequence_length": 4}], ids=str)
-def test_tokens_in_a_graph(arguments):
-    tf = pytest.importorskip("tensorflow")
-    tokenizer = HuggingFaceTokenizer(trained("roberta")[0].fast_tokenizer(), **arguments)
-    dataset = tf.data.Dataset.from_tensor_slices(A)
-    for mapped in (dataset.map(tokenizer), dataset.batch(2).map(tokenizer).unbatch()):
-        for tokens, expected in zip(mapped, tokenizer(A), strict=True):
-            tokens = (
-                np.char.decode(tokens.numpy().astype("S"), "utf-8")
-                if (tokens.dtype == "string")
-                else tokens.numpy()
-            )
-            assert tokens.tolist() == list(expected)
 
 
 @every_kind
@@ -894,35 +852,3 @@ def test_the_case_of_a_sentence_transformer(lowercase, tmp_path):
     tokenizer = DietBertTextEmbedder.from_hugging_face(tmp_path).preprocessor.tokenizer
     assert tokenizer(texts) == expected
     assert (theirs(texts, add_special_tokens=False)["input_ids"] == expected) is not lowercase
-
-
-# === Real text ===
-
-
-@pytest.mark.parametrize("kind", MORE_KINDS)
-def test_all_texts_of_xnli(kind, tmp_path):
-    """15 languages, also with special tokens inside.
-
-    `KERAS_DIET_DATA` is a folder with the data set in `xnli`.
-    """
-    files = sorted(pathlib.Path(os.environ.get("KERAS_DIET_DATA", "."), "xnli").glob("*-??.tsv"))
-    if not files:
-        pytest.skip("KERAS_DIET_DATA has no files xnli/*-??.tsv")
-    lines = [line for file in files for line in file.read_text("utf-8").splitlines()]
-    texts = list(dict.fromkeys(text for line in lines for text in line.split("\t")[:2]))
-    rng, inside = np.random.default_rng(0), ["<e1>", "[SEP]", " </s>", "<mask> ", "Fox", "  "]
-    for text in texts[::10]:
-        i = rng.integers(len(text))
-        texts.append(text[:i] + inside[i % len(inside)] + text[i:])
-    MORE_KINDS[kind](texts[::10], 5000).save_pretrained(tmp_path / "original")
-    for name in ("original", *FILES):
-        if name != "original":
-            shutil.copytree(tmp_path / "original", tmp_path / name)
-            write(tmp_path / name, FILES[name])
-        ours, theirs = read(tmp_path / name)
-        some = texts if name == "original" else texts[:: 5 * len(FILES)]
-        expected = theirs(some, add_special_tokens=False, return_offsets_mapping=True)
-        found = ours.tokenize_with_offsets(some)
-        assert [ids for ids, _ in found] == expected["input_ids"], name
-        for text, (_, spans), offsets in zip(some, found, expected["offset_mapping"], strict=True):
-            assert spans == [trimmed(text, span) for span in offsets]

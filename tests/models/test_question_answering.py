@@ -225,6 +225,7 @@ def test_answers_against_loops(seed):
         assert found == [pytest.approx(each, abs=1e-4) for each in expected]
 
 
+@any_backend
 def test_forms_of_arguments_and_results():
     model = random_question_answerer()
     answers = model.answer(*X)

@@ -256,7 +256,7 @@ def test_one_text_or_texts_with_labels(cls):
 def test_in_a_graph_it_is_kerashubs(cls):
     tf = pytest.importorskip("tensorflow")
     pytest.importorskip("tensorflow_text")
-    preprocessor = ours(cls, length_buckets=(9, 12))
+    preprocessor = ours(cls)
     for x in ((TEXTS,), ((A, B),)):
         dataset = tf.data.Dataset.from_tensor_slices(x).batch(len(TEXTS)).map(preprocessor)
         found = inputs(keras.tree.map_structure(lambda t: t.numpy(), next(iter(dataset))))
@@ -294,6 +294,16 @@ def test_refused_arguments(arguments, message):
     arguments = {"tokenizer": DietBertTokenizer(VOCABULARY), "sequence_length": 17, **arguments}
     with pytest.raises(ValueError, match=message):
         DietBertMaskedLMPreprocessor(**arguments)
+
+
+@pytest.mark.parametrize("x, shortest", [(A, 3), ((A, B), 4)], ids=["texts", "pairs"])
+def test_lengths_have_room_for_a_token(x, shortest):
+    message = f"`sequence_length` must be at least {shortest}.*={shortest - 1}"
+    arguments = {"tokenizer": DietBertTokenizer(VOCABULARY)}
+    with pytest.raises(ValueError, match=message):
+        DietBertTextClassifierPreprocessor(**arguments, sequence_length=shortest - 1)(x)
+    inputs = DietBertTextClassifierPreprocessor(**arguments, sequence_length=shortest)(x)
+    assert inputs["token_ids"].shape == (3, shortest)
 
 
 @every_class

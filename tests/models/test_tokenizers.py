@@ -184,7 +184,7 @@ def test_words_in_a_graph():
     tf = pytest.importorskip("tensorflow")
     for arguments in ({}, {"lowercase": True}, {"special_tokens_in_strings": True}):
         tokenizer = words(**arguments)
-        texts = [*PLAIN_TEXTS, "the [MASK] fox", "the\x00 fox \x00a\x00", "\x00th\x00e fox"]
+        texts = [*PLAIN_TEXTS, "the [MASK] fox"]
         dataset = tf.data.Dataset.from_tensor_slices(texts).map(tokenizer)
         assert [each.numpy().tolist() for each in dataset] == tokenizer(texts)
         assert tokenizer(tf.constant(texts)) == tokenizer(texts)
@@ -401,8 +401,6 @@ REFUSED = [
         "`inputs` must hold Unicode, not half of a surrogate pair. Received: 'a\\ud800' in row 1",
     ),
     (lambda: PIECES.from_texts([*ALL_TEXTS, "a\ud800"], 71), f"in row {len(ALL_TEXTS)}"),
-    (lambda: DietBertTokenizer(LETTERS, sequence_length=0), "`sequence_length` must be a positive"),
-    (lambda: DietBertTokenizer(LETTERS, lowercase="no"), "`lowercase` must be one of False"),
     (lambda: DietBertTokenizer(VOCABULARY[1:]), "[PAD]"),
     (
         lambda: TRANSLATOR(without(eos_id=-1)),

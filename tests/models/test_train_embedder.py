@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_diet.models import DietBertTextEmbedder
+from keras_diet.models import DietBertTextEmbedder, DietBertTokenizer
 from keras_diet.training import (
     CoSENTLoss,
     CosineSimilarityLoss,
@@ -14,7 +14,7 @@ from keras_diet.training import (
     MatryoshkaLoss,
     MultipleNegativesRankingLoss,
 )
-from tests.helpers import assert_close, gradients, once, to_numpy, weighted_sum
+from tests.helpers import assert_close, gradients, to_numpy, weighted_sum
 from tests.models.tasks import tiny_preprocessor
 from tests.models.tiny import TEXTS, random_inputs, randomize_weights, tiny_backbone
 
@@ -73,7 +73,8 @@ def expected_loss(name, embedder, rows=slice(5)):
     return float(LOSSES[name](labels, embeddings, WEIGHTS[rows]))
 
 
-@pytest.mark.parametrize("name", ["triplets", *once("pairs", "cosine", "cosent")])
+@any_backend
+@pytest.mark.parametrize("name", LOSSES)
 def test_the_loss_of_texts_is_the_loss_of_their_embeddings(name):
     embedder = make_embedder(LOSSES[name])
     x, y = data_of(name)
@@ -116,7 +117,8 @@ def test_a_loss_of_the_user():
     assert embedder.evaluate((FIRST, SECOND, THIRD), verbose=0) == pytest.approx(expected, rel=1e-4)
 
 
-@pytest.mark.parametrize("kind", ["buckets", *once("generator", "tf.data")])
+@any_backend
+@pytest.mark.parametrize("kind", ["buckets", "generator", "tf.data"])
 def test_training_brings_pairs_together(kind):
     """From columns in batches of several lengths, and from datasets of batches."""
     embedder = make_embedder(LOSSES["pairs"], rate=0.05, length_buckets=(4, 5, 7))
@@ -192,6 +194,7 @@ def test_refused(loss, x, y, options, message):
         make_embedder(loss).fit(x, y, verbose=0, **options)
 
 
+@any_backend
 def test_token_ids_of_all_texts_are_checked(rng):
     embedder = DietBertTextEmbedder(tiny_backbone())
     embedder.compile(loss=MNRL())
@@ -243,7 +246,8 @@ def test_triplets_need_no_second_example():
 # === Chunks ===
 
 
-@pytest.mark.parametrize("num_chunks", [4, *once(20)])
+@any_backend
+@pytest.mark.parametrize("num_chunks", [4, 20])
 def test_chunks_have_the_gradients_of_the_whole_batch(rng, num_chunks):
     """10 texts in 4 chunks, or in 10, because there are not 20 texts."""
     loss, inputs = LOSSES["pairs"], random_inputs(rng, batch_size=10)
@@ -258,7 +262,6 @@ def test_chunks_have_the_gradients_of_the_whole_batch(rng, num_chunks):
         return gradients(loss_of_pairs, variables)
 
     whole, parts = make_embedder(), make_embedder(num_chunks=num_chunks)
-    # On JAX the rest of 2 texts is a chunk, too.
     sizes = {4: {2, 3}, 20: {1}}[num_chunks]
     watched = parts.backbone.token_embedding
     with mock.patch.object(watched, "call", wraps=watched.call) as calls:
@@ -346,9 +349,15 @@ def test_encode_text_sorts_by_length(capsys):
     embedder = make_embedder(length_buckets=(5, 9))
     texts = [*FIRST, *TEXTS]
     expected = embedder.predict(texts, verbose=0)
-    with mock.patch.object(embedder, "infer_batch", wraps=embedder.infer_batch) as calls:
+    tokenize = mock.Mock(wraps=embedder.preprocessor.tokenizer.tokenize)
+    with (
+        mock.patch.object(embedder, "infer_batch", wraps=embedder.infer_batch) as calls,
+        mock.patch.object(DietBertTokenizer, "tokenize", tokenize),
+    ):
         seen = mock.Mock(spec=keras.callbacks.Callback)
         found = embedder.encode_text(np.array(texts), batch_size=4, callbacks=[seen])
+    (once,) = tokenize.call_args_list
+    assert once.args == (texts,)
     assert seen.on_predict_batch_end.call_count == 3
     assert_close(found, expected)
     assert "3/3" in capsys.readouterr().out

@@ -86,7 +86,7 @@ def test_shared_layers_are_saved_once(rng, tmp_path):
     expected = to_numpy(backbone(inputs)["sequence_output"])
     assert_close(back(inputs)["sequence_output"], expected, 1e-6)
     changed = {"position_encoding": "rotary", "max_wavelength": (7.0, 9.0)}
-    with pytest.raises(ValueError, match=r"`max_wavelength` must be one number.*share_layers=True"):
+    with pytest.raises(ValueError, match="With `share_layers=True`, `max_wavelength` must"):
         DietBertBackbone.from_config({**backbone.get_config(), **changed})
 
 
@@ -328,6 +328,44 @@ def test_weights_may_be_in_several_files(tmp_path, rng):
     assert_close(actual[is_token], expected[is_token], 2e-5)
 
 
+LINEAR = {"rope_type": "linear", "rope_theta": 77.0, "factor": 3.0}
+# Short texts, whose pairs of numbers turn less than twice. All values differ from defaults.
+YARN = {"rope_type": "yarn", "rope_theta": 77.0, "factor": 3.0, "beta_fast": 1.5}
+YARN |= {"beta_slow": 0.2, "original_max_position_embeddings": 9, "attention_factor": 1.3}
+# Of lengths beyond that of the training, which is shorter than the inputs.
+DYNAMIC = {"rope_type": "dynamic", "rope_theta": 77.0, "factor": 3.0}
+OF_MODERNBERT = {"full_attention": YARN, "sliding_attention": LINEAR}
+
+
+@any_backend
+@pytest.mark.parametrize(
+    ("model_type", "changes"),
+    [
+        ("eurobert", {"rope_parameters": LINEAR}),
+        ("gte", {"rope_parameters": YARN}),
+        ("jina_embeddings_v3", {"rope_parameters": DYNAMIC, "max_position_embeddings": 5}),
+        ("modernbert", {"rope_parameters": OF_MODERNBERT}),
+    ],
+)
+def test_scaled_rotary_positions(model_type, changes, rng, tmp_path):
+    """They change the outputs, are those of `transformers`, and come back."""
+    plain, model = make(model_type), make(model_type, **changes)
+    model.load_state_dict(plain.state_dict())
+    inputs = random_inputs(rng, 1, model.config.pad_token_id)
+    is_token = inputs["padding_mask"].astype(bool)
+    unscaled, expected = (
+        outputs(each, inputs).last_hidden_state.detach().numpy()[is_token]
+        for each in (plain, model)
+    )
+    assert np.abs(unscaled - expected).max() > 0.01
+    backbone = DietBertBackbone.from_hugging_face(model)
+    assert_close(to_numpy(backbone(inputs)["sequence_output"])[is_token], expected, 2e-5)
+    backbone.export_to_hugging_face(tmp_path)
+    back = type(model).from_pretrained(tmp_path)
+    returned = outputs(back, inputs).last_hidden_state.detach().numpy()[is_token]
+    np.testing.assert_array_equal(returned, expected)
+
+
 OF_4 = {"rope_parameters": None, "rope_theta": 77.0}
 MODERNBERT_OF_4 = {"rope_parameters": None, "layer_types": None, "local_rope_theta": 9.0}
 MODERNBERT_OF_4 |= {"global_attn_every_n_layers": 2, "global_rope_theta": 77.0}
@@ -539,14 +577,15 @@ FALSE += [("roformer", "rotary_value")]
         ("bert", {"num_hidden_layers": 2}, r"weights that no encoder .*: encoder\.layer\.2\."),
         ("t5", {"feed_forward_proj": "gated-silu"}, "`feed_forward_proj` must be one of 'relu'"),
         ("eurobert", {"num_key_value_heads": 1}, "num_key_value_heads=1"),
-        ("nomic_bert", {"rope_parameters": {"rope_type": "linear"}}, "`rope_type`.*'linear'"),
+        ("nomic_bert", {"rope_parameters": {"rope_type": "llama3"}}, "'rope_type'.*'llama3'"),
+        ("gte", {"rope_parameters": {**YARN, "mscale": 1.0}}, r"'yarn' takes .*\['mscale'\]"),
         ("mpnet", {"pad_token_id": 2}, "`pad_token_id` must be 1"),
         *((each, {"relative_attention_num_buckets": 16}, "must be 32") for each in ("mpnet", "t5")),
         *((each, {"position_embedding_type": "relative_key"}, "'absolute'") for each in ABSOLUTE),
         *((each, {name: True}, f"`{name}` must be False") for each, name in FALSE),
         # As files of transformers 4 have it.
-        ("eurobert", {**OF_4, "rope_scaling": {"type": "ntk", "factor": 2.0}}, "`rope_type`.*ntk"),
-        ("modernbert", {**OF_4, "rope_scaling": {"rope_type": "yarn"}}, "`rope_type`.*'yarn'"),
+        ("eurobert", {**OF_4, "rope_scaling": {"type": "ntk", "factor": 2.0}}, "'rope_type'.*ntk"),
+        ("modernbert", {**OF_4, "rope_scaling": {"rope_type": "yarn"}}, "'factor'.* must be"),
     ],
 )
 def test_values_that_change_the_computation_are_refused(model_type, changes, message, tmp_path):

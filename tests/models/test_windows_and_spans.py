@@ -7,8 +7,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from keras_diet.models.question_answering.spans import find_candidates, token_spans
-from keras_diet.models.question_answering.windows import make_windows
+from keras_diet.models.diet_bert.question_windows import (
+    find_candidates,
+    make_windows,
+    token_spans,
+)
 from tests.models.question_answering import all_spans
 
 pytestmark = pytest.mark.any_backend

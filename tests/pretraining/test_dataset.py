@@ -55,6 +55,13 @@ def test_one_epoch_contains_every_sequence_once(sequences, tokenizer):
 
 
 @any_backend
+@pytest.mark.parametrize("repeat", [False, True])
+def test_a_dropped_remainder_leaves_a_batch(sequences, tokenizer, repeat):
+    with pytest.raises(ValueError, match=r"No batch is left.*batch_size=24 with 23"):
+        masked_lm_dataset(sequences, tokenizer, 24, repeat=repeat)
+
+
+@any_backend
 def test_remainder_is_dropped_and_differs_between_epochs(sequences, tokenizer):
     dataset = masked_lm_dataset(sequences, tokenizer, 5, repeat=True)
     epochs = [restored(dataset[i] for i in range(4 * e, 4 * e + 4))[0] for e in range(6)]
@@ -182,6 +189,7 @@ def test_segments_are_numbered(rng, num_segments, pad):
     assert segments.dtype == "int32"
 
 
+@any_backend
 def test_keras_hub_task_trains(sequences, tokenizer):
     backbone = keras_hub.models.BertBackbone(29, 1, 2, 8, 8, max_sequence_length=LENGTH)
     masked_lm = keras_hub.models.BertMaskedLM(backbone, preprocessor=None)

@@ -25,13 +25,13 @@ def tokenizer():
     return DietBertTokenizer(VOCABULARY, lowercase=True)
 
 
-@pytest.fixture
-def paths(tmp_path, rng):
+@pytest.fixture(scope="module")
+def paths(tmp_path_factory):
     """Five text files of different lengths. The third one is empty."""
-    paths = []
+    paths, folder, rng = [], tmp_path_factory.mktemp("texts"), np.random.default_rng(11)
     for i, documents in enumerate((3, 7, 0, 1, 5)):
         lines = [" ".join(rng.choice(WORDS, 11)) + " .\n\n" for _ in range(documents)]
-        paths.append(tmp_path / f"{i}.txt")
+        paths.append(folder / f"{i}.txt")
         paths[-1].write_text("".join(lines), encoding="utf-8")
     return paths
 
@@ -44,10 +44,17 @@ def in_one_process(paths, tokenizer, length=LENGTH, **options):
     ]
 
 
-@pytest.fixture
-def packed(paths, tokenizer, tmp_path):
+@pytest.fixture(scope="module")
+def folder(paths, tokenizer, tmp_path_factory):
     pytest.importorskip("apache_beam")
-    return pretraining.pack_with_beam(paths, tokenizer, LENGTH, tmp_path / "packed")
+    folder = tmp_path_factory.mktemp("original") / "packed"
+    pretraining.pack_with_beam(paths, tokenizer, LENGTH, folder)
+    return folder
+
+
+@pytest.fixture
+def packed(folder, tmp_path):
+    return pretraining.PackedShards(shutil.copytree(folder, tmp_path / "packed"))
 
 
 def test_a_folder_that_is_packed_again_with_another_tokenizer(packed, paths, tmp_path):

@@ -66,7 +66,6 @@ REFUSED = {
         dataset(DOCUMENTS, document_masks=True, num_segments=2),
         "`document_masks=True` needs `num_segments=1`",
     ),
-    "large batches": (dataset(batch_size=3), "batch_size=3 with 2 sequences"),
     "languages once": (dataset({"en": IDS}), "Several languages need `repeat=True`"),
     "exponent": (
         dataset({"en": IDS}, repeat=True, sampling_exponent=-1),

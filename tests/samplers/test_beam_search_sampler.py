@@ -52,7 +52,7 @@ PROMPTS = [(4, 6), (3, 2, 4, 0), (6, 0, 2), (4, 2, 2, 2, 6, 0, 0, 4), (2, 2, 5)]
 
 
 @EACH_ALPHA
-@pytest.mark.parametrize("num_beams", [1, 3, 7])
+@pytest.mark.parametrize("num_beams", [3, *once(1, 7)])
 def test_few_beams_are_the_search_of_the_definition(rng, num_beams, alpha):
     # Three stop tokens, so that each of them counts.
     prompts, max_length, stops = PROMPTS * 8, 11, (3, 5, 1)
@@ -252,8 +252,6 @@ def test_equal_candidates_have_an_order():
     [
         ({"num_beams": 0}, "`num_beams` must be a positive integer"),
         ({"length_penalty": -0.1}, "`length_penalty`.*-0.1"),
-        ({"return_all_beams": "no"}, "`return_all_beams`.*'no'"),
-        ({"num_beams": 6}, "num_beams=6 for logits of 5 tokens"),
     ],
     ids=str,
 )

@@ -101,7 +101,10 @@ def make_model(seed=5, optimizer=None, units=13, outputs=3, model_class=keras.Se
             keras.layers.Dense(outputs, **layer),
         ]
     )
-    model.compile(optimizer or keras.optimizers.Adam(0.01), "mse", metrics=["mae"])
+    # XLA would take longer on TensorFlow than the steps. JAX always compiles.
+    jit_compile = False if keras.config.backend() == "tensorflow" else "auto"
+    optimizer = optimizer or keras.optimizers.Adam(0.01)
+    model.compile(optimizer, "mse", metrics=["mae"], jit_compile=jit_compile)
     return model
 
 

@@ -14,7 +14,7 @@ from keras_diet.training import (
     MatryoshkaLoss,
     MultipleNegativesRankingLoss,
 )
-from tests.helpers import assert_close, floatx, gradients, once, to_numpy
+from tests.helpers import assert_close, floatx, gradients, to_numpy
 from tests.models.tiny import random_inputs, tiny_backbone
 
 # Text 1 is the positive of two anchors, and text 0 the anchor of two examples and the positive of
@@ -128,7 +128,8 @@ def test_half_precision(name, rng):
     assert_close(found, loss(labels, to_numpy(embeddings)))
 
 
-@pytest.mark.parametrize("name", ["triplets", *once(*sorted(LOSSES.keys() - {"triplets"}))])
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", LOSSES)
 def test_trains_an_embedder(name, rng):
     """From token ids `(n, k, T)`, with labels and weights of examples."""
     loss, labels = LOSSES[name]
@@ -200,9 +201,7 @@ class AnyNumber(EmbeddingLoss):
 @pytest.mark.parametrize(
     "loss, labels, shape, message",
     [
-        (MultipleNegativesRankingLoss(), IDS[:, :2], (10, 7), r"y_true.shape=\(5, 2\).*\(10, 7\)"),
-        (MultipleNegativesRankingLoss(), IDS[:, :2], (5, 3, 7), r"shape \(n, k\).*\(5, 3, 7\)"),
-        (MultipleNegativesRankingLoss(), IDS[:, 0], (5, 2, 7), r"y_true.shape=\(5,\)"),
+        (MultipleNegativesRankingLoss(), IDS[:, :2], (10, 7), r"shape \(n, k, d\).*\(10, 7\)"),
         (CosineSimilarityLoss(), SCORES, (10, 7), r"shape \(n, 2, d\).*shape=\(10, 7\)"),
         (CoSENTLoss(), SCORES, (5, 3, 7), r"embeddings of 2 texts .*shape=\(5, 3, 7\)"),
         (LOSSES["matryoshka"][0], SCORES, (10, 7), r"shape \(n, 2, d\).*shape=\(10, 7\)"),
@@ -222,7 +221,6 @@ def test_scale_must_be_positive():
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("dims, weights", [((), None), ((3, 0), None), ((3, 2), (1.0,))])
-def test_matryoshka_needs_sizes(dims, weights):
+def test_matryoshka_needs_sizes():
     with pytest.raises(ValueError, match="`dims`"):
-        MatryoshkaLoss(CoSENTLoss(), dims, weights)
+        MatryoshkaLoss(CoSENTLoss(), (3, 0))

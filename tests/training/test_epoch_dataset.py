@@ -107,6 +107,7 @@ def test_workers_of_an_epoch_dataset_lose_no_batch():
     assert_reads_three_epochs(data.seen)
 
 
+@pytest.mark.any_backend
 def test_workers_of_texts_wait_for_the_epoch():
     """With them, Keras reads some batches before `on_epoch_begin`."""
     data = Slow(workers=3)

@@ -34,6 +34,8 @@ from tests.training.resumed import (
     train,
 )
 
+JIT = False if keras.config.backend() == "tensorflow" else "auto"
+
 # === The same results ===
 
 
@@ -41,9 +43,8 @@ from tests.training.resumed import (
     "data",
     [
         "shuffled arrays",
-        "grain iterator in steps",
         *once("py_dataset", "arrays", "epoch_dataset", "grain", "endless grain"),
-        *once("grain iterator", "grain loader"),
+        *once("grain iterator", "grain iterator in steps", "grain loader"),
     ],
 )
 def test_a_crashed_training_continues_bitwise(tmp_path, data):
@@ -54,7 +55,7 @@ def test_a_crashed_training_continues_bitwise(tmp_path, data):
 
 
 @pytest.mark.any_backend
-@settings(deadline=None, derandomize=True, max_examples=12)
+@settings(deadline=None, derandomize=True, max_examples=6)
 @given(step=st.integers(0, EPOCHS * STEPS - 1), save_every=st.integers(1, 13))
 def test_a_crash_before_any_step(tmp_path_factory, uninterrupted, step, save_every):
     folder = tmp_path_factory.mktemp("crashed")
@@ -65,8 +66,10 @@ def test_a_crash_before_any_step(tmp_path_factory, uninterrupted, step, save_eve
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("data", ["arrays", "grain iterator in steps"])
-@pytest.mark.parametrize("step", [5, 10, 15])
+@pytest.mark.parametrize(
+    "data, step",
+    [("arrays", 5), ("arrays", 10), *(("grain iterator in steps", step) for step in (10, 15))],
+)
 def test_a_checkpoint_at_the_end_of_an_epoch(tmp_path, data, step):
     """A pass over the data ends with the second epoch."""
     x, y = make_arrays()
@@ -83,7 +86,7 @@ def test_several_steps_in_one_execution(tmp_path):
 
     def run(folder, crash_after=None):
         model = make_model()
-        model.compile(keras.optimizers.Adam(0.01), "mse", steps_per_execution=2)
+        model.compile(keras.optimizers.Adam(0.01), "mse", steps_per_execution=2, jit_compile=JIT)
         return train(folder, crash_after, model, data="grain iterator in steps")
 
     assert_continues(run, tmp_path, 3, 6)
@@ -175,9 +178,7 @@ class AddNoise(keras.callbacks.Callback):
 
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
-    "draw",
-    [lambda: random.gauss(0, 1), lambda: np.random.normal(), lambda: random.random()],
-    ids=["gauss", "numpy", "random"],
+    "draw", [lambda: random.gauss(0, 1), lambda: np.random.normal()], ids=["gauss", "numpy"]
 )
 @pytest.mark.parametrize("crash_after", [4, 7])
 def test_random_generators_continue(tmp_path, draw, crash_after):
@@ -207,7 +208,7 @@ def test_draws_without_a_seed(tmp_path):
     def run(folder, crash_after=None):
         keras.utils.set_random_seed(5)
         model = keras.Sequential([keras.Input((7,)), keras.layers.Dense(3), UnseededNoise()])
-        model.compile("sgd", "mse")
+        model.compile("sgd", "mse", jit_compile=JIT)
         return train(folder, crash_after, model, validation_data=make_arrays())
 
     assert_continues(run, tmp_path, 7, 12)
@@ -278,7 +279,7 @@ def test_a_model_that_its_first_step_builds(tmp_path, is_wrapped):
         model = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(3)])
         optimizer = keras.optimizers.Adam(0.01)
         wrapper = keras.optimizers.LossScaleOptimizer(optimizer) if is_wrapped else optimizer
-        model.compile(wrapper, "mse", metrics=["mae"])
+        model.compile(wrapper, "mse", metrics=["mae"], jit_compile=False)
         model.optimizer_of_all = optimizer
         return train(folder, crash_after, model)
 
@@ -487,7 +488,7 @@ def test_other_callbacks_see_one_training(tmp_path):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("step", [5, STEPS, STEPS + 4])
+@pytest.mark.parametrize("step", [STEPS, STEPS + 4])
 def test_a_callback_that_changes_the_rate(tmp_path, step):
     """Within an epoch, and at its start: the callback multiplies the rate of the epoch before."""
 
@@ -584,7 +585,7 @@ def crashed(tmp_path_factory):
         (
             "arrays",
             lambda: {"x": make_arrays()[0][:51], "y": make_arrays()[1][:51]},
-            r"number of examples=51 \(the checkpoint has 53\)",
+            r"size of the last batch=1 \(the checkpoint has 3\)",
         ),
         ("arrays", lambda: {"x": make_arrays()[0] + 1}, "with first batch=checksum"),
         ("arrays", lambda: {"y": changed_at(52)}, "with last batch=checksum"),

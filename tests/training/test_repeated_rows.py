@@ -15,13 +15,10 @@ from tests.helpers import assert_close, gradients, to_numpy
 from tests.models.hub.toy import ToyBackbone, ToyTask, toy_inputs, toy_labels
 from tests.models.tiny import random_inputs, tiny_backbone
 
-# JAX would compile each operation by itself.
-COMPILES = keras.backend.backend() == "jax"
-
+pytestmark = pytest.mark.any_backend("tensorflow")
 RATE = 0.1
 SIZES = {"num_layers": 1, "num_heads": 2, "intermediate_dim": 6, "max_sequence_length": 13}
 LAYERS = {
-    "t5": {"position_encoding": "t5", "max_distance": 9, "segment_encoding": "none"},
     "shaw": {"position_encoding": "shaw", "max_distance": 2, "segment_encoding": "none"},
     # Positions of documents, of which several are 0.
     "input": {"position_encoding": "input", "segment_encoding": "input"},
@@ -45,7 +42,7 @@ def assert_tables_move_by_the_rate(model, inputs, loss, train, number):
     assert found == number
 
 
-@pytest.mark.parametrize("name, number", [("t5", 1), ("shaw", 2), ("input", 2)])
+@pytest.mark.parametrize("name, number", [("shaw", 2), ("input", 2)])
 def test_tables_of_layers_in_a_model_of_a_user(rng, name, number):
     inputs = {"x": keras.Input((13, 4), name="x")}
     data = {"x": rng.normal(size=(3, 13, 4)).astype("float32")}
@@ -65,7 +62,7 @@ def test_tables_of_layers_in_a_model_of_a_user(rng, name, number):
         return ops.sum(outputs * factors)
 
     optimizer = keras.optimizers.Adam(RATE, epsilon=1e-12)
-    model.compile(optimizer, lambda _, outputs: loss(outputs), jit_compile=COMPILES)
+    model.compile(optimizer, lambda _, outputs: loss(outputs), jit_compile=False)
     assert_tables_move_by_the_rate(
         model,
         {key: ops.convert_to_tensor(array) for key, array in data.items()},
@@ -82,7 +79,7 @@ def test_tokens_positions_and_segments_of_a_task(rng):
     for weight in task.weights:
         weight.assign(rng.normal(scale=0.5, size=weight.shape))
     of_labels = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    task.compile(keras.optimizers.Adam(RATE, epsilon=1e-12), of_labels, jit_compile=COMPILES)
+    task.compile(keras.optimizers.Adam(RATE, epsilon=1e-12), of_labels, jit_compile=False)
     inputs, labels = random_inputs(rng, batch_size=4, length=9), np.array([0, 2, 1, 2])
     # A few tokens, which come again and again.
     inputs["token_ids"] %= 5
@@ -107,7 +104,6 @@ OPTIMIZERS = {
 }
 
 
-@pytest.mark.any_backend("tensorflow")
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimizer_gets_the_sum_of_a_row(rng, name):
     """As Keras's optimizer alone, which gets whole gradients."""

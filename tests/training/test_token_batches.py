@@ -110,21 +110,6 @@ def test_a_text_of_a_task_is_padded_to_its_bucket():
 
 
 @pytest.mark.parametrize(
-    "lengths, buckets, message",
-    [
-        # The text of 3 tokens gets 5, and the bucket of 5 gets 9.
-        (LENGTHS, (3, 9, 16), "length 3 in the bucket 3, which the preprocessor makes 5 tokens"),
-        # The preprocessor has no bucket of 12.
-        ([length + 2 for length in LENGTHS], (5, 12), "length 22 in the bucket 12, .* 16 tokens"),
-    ],
-)
-def test_lengths_of_others_than_the_preprocessor_are_refused(lengths, buckets, message):
-    columns = ([None] * 13, range(13))
-    with pytest.raises(ValueError, match=message):
-        TokenBatches(columns, lengths, buckets, preprocessor=padding())
-
-
-@pytest.mark.parametrize(
     "columns, arguments, message",
     [
         ((["a", "b"],), {"length_buckets": (8, 3)}, r"`length_buckets` must be integers that inc"),

@@ -1,6 +1,6 @@
 """Uses models and `keras_diet.pretraining` without TensorFlow. Run it as a process:
 
-    KERAS_BACKEND=jax python -m tests.without_tensorflow tests.without_tensorflow.worker
+    KERAS_BACKEND=torch python -m tests.without_tensorflow tests.without_tensorflow.worker
 
 The process writes files to its current folder, and prints the backend.
 """
@@ -131,9 +131,7 @@ def use_pretraining():
 
 
 def main():
-    if keras.backend.backend() == "torch":
-        # One backend is enough, and PyTorch does not compile.
-        use_pretraining()
+    use_pretraining()
     use_tasks()
     use_translator()
     use_multilingual_model()

@@ -9,7 +9,7 @@ pytest.importorskip("transformers")
 
 from examples.paper import question_answering as benchmark
 from examples.paper.tests.helpers import squad_paragraph
-from keras_diet.models.question_answering import question_answerer
+from keras_diet.models.diet_bert import diet_bert_question_answerer as question_answerer
 from tests.models.test_from_bert_of_hugging_face import make
 
 pytestmark = [

@@ -125,7 +125,7 @@ def test_neighbors_of_the_text(script, tmp_path, capsys):
     script.main([*arguments, "--query", paragraphs[3], "the cat"])
     output = capsys.readouterr().out
     assert "neighbors: 10 examples" in output
-    assert "There is no folder of sentence-transformers. No type" in output
+    assert "No folder of sentence-transformers was written. No type" in output
     results = json.loads((tmp_path / "run" / "results.json").read_text())
     assert list(results) == ["before", "after neighbors"]
     assert results["before"]["recall@10"] == 1

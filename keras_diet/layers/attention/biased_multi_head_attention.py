@@ -57,8 +57,8 @@ class BiasedMultiHeadAttention(OpenMultiHeadAttention):
     time, and are computed a second time for the gradient. The outputs are the same, and memory
     grows linearly with the length.
 
-    Large scores and masks do not overflow: softmax is always in float32, and so are the scores
-    under float16. The layer uses a fused kernel of the backend where it can.
+    Large scores and masks do not overflow, because softmax is always in float32. Under float16
+    the scores are in float32, too. The layer uses a fused kernel of the backend where it can.
 
     A subclass changes queries, keys, scores or outputs with `attention_hook`.
 

@@ -1,16 +1,29 @@
 """FlexAttention: a kernel of PyTorch that computes terms from indices, where it needs them.
 
+For the example `b` of the batch, the head `h`, the query `i` and the key `j`, all counted from 0,
+
+    score(b, h, i, j) = by_distance[h, j - i + T - 1]
+    mask(b, h, i, j)  = ids of queries[b, i] == ids of keys[b, j], and first <= j - i <= last
+
+Ids hold documents and padding, and the limits of distances hold causality and windows. Features are
+columns of the queries and keys. The functions read small tensors and no numbers of Python, and are
+the same for all masks, because PyTorch compiles a program for each function.
+
 The kernel has no row of scores in memory, and does not compute blocks that a mask excludes. On a
 CPU it has no gradients.
 """
 
 import functools
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
+
+from keras import ops
 
 from keras_diet import _backend
-from keras_diet.layers.attention.index_form import mask_of_indices, score_of_indices
-from keras_diet.layers.attention.score_terms import ScoreTerms
-from keras_diet.types import Tensor
+from keras_diet.layers.attention.score_terms import ScoreTerms, ids_of_tokens
+from keras_diet.types import Integer, Tensor
+
+IndexFunction: TypeAlias = Callable[[Any, Any, Any, Any], Tensor]
 
 
 def attend_by_flex(query: Tensor, key: Tensor, value: Tensor, terms: Any) -> tuple[Tensor, None]:
@@ -35,17 +48,47 @@ def make_block_mask(terms: ScoreTerms, query: Tensor, key: Tensor | None) -> Any
     """Return which blocks of pairs the masks allow in part or as a whole, or `None` without masks.
 
     Args:
-        terms: Terms without a mask of pairs.
+        terms: Terms without a mask of pairs. Queries begin at position 0.
         query: Tensor `(B, T, ...)`.
         key: Tensor `(B, S, ...)`, or `None` for `query`.
     """
-    mask = mask_of_indices(terms)
+    lengths = query.shape[1], (query if key is None else key).shape[1]
+    mask = mask_of_indices(terms, query.shape[0], lengths)
     if mask is None:
         return None
-    has_examples = terms.padding_mask is not None or terms.document_ids is not None
-    key = query if key is None else key
-    sizes = (query.shape[0] if has_examples else None, None, query.shape[1], key.shape[1])
+    sizes = (query.shape[0], None, *lengths)
     return _function("create_block_mask")(mask, *sizes, device=str(query.device))
+
+
+def score_of_indices(by_distance: Tensor, query_length: Integer) -> IndexFunction:
+    """Return what is added to a score.
+
+    Args:
+        by_distance: Tensor `(H, T + S - 1)`, as in `PreparedTerms`.
+        query_length: int or scalar tensor, `T`.
+    """
+    last = ops.convert_to_tensor(query_length - 1, dtype="int32")
+    return lambda b, h, i, j: _backend.read(by_distance, h, j - i + last)
+
+
+def mask_of_indices(
+    terms: ScoreTerms, batch_size: int, lengths: tuple[int, int]
+) -> IndexFunction | None:
+    """Return whether a query attends to a key, or `None` if all attend to all."""
+    tensors = terms.padding_mask, terms.document_ids
+    is_full = terms.sliding_window is None and not terms.is_causal
+    if is_full and all(tensor is None for tensor in tensors):
+        return None
+    before, after = lengths if terms.sliding_window is None else 2 * (terms.sliding_window - 1,)
+    limits = -before, 0 if terms.is_causal else after
+    first, last = (ops.convert_to_tensor(limit, dtype="int32") for limit in limits)
+    query_ids, key_ids = ids_of_tokens(terms, batch_size, lengths)
+
+    def mask(b, h, i, j):
+        same = _backend.read(query_ids, b, i) == _backend.read(key_ids, b, j)
+        return same & (j - i >= first) & (j - i <= last)
+
+    return mask
 
 
 def _function(name):

@@ -25,7 +25,12 @@ from keras import ops
 
 from keras_diet import _backend
 from keras_diet.layers.attention.prepared_terms import MASKED, PreparedTerms
-from keras_diet.layers.attention.score_terms import ScoreTerms, positions_in_documents
+from keras_diet.layers.attention.score_terms import (
+    NO_KEY,
+    ScoreTerms,
+    ids_of_tokens,
+    positions_in_documents,
+)
 from keras_diet.layers.position.relative_shift import distances_to_keys
 from keras_diet.types import Tensor
 
@@ -35,8 +40,6 @@ TILE_SIZES = {"cpu": 64, "gpu": 64, "tpu": 128}
 SMALLEST_HEAD = 16
 # Memory that a kernel on a TPU may use for whole sequences of keys. By default it is less.
 TPU_MEMORY = 100 * 2**20
-# No document has these ids, so padding attends to nothing, and nothing attends to it.
-NO_QUERY, NO_KEY = -(2**31), -(2**31) + 1
 
 
 @dataclasses.dataclass(frozen=True)
@@ -59,21 +62,24 @@ def attend_by_tiles(
     settings = TileSettings(size, terms.scale, terms.is_causal, terms.sliding_window, platform)
     lengths = query.shape[1], key.shape[1]
     num_blocks = [-(-length // size) for length in lengths]
-    by_distance = terms.by_distance
-    if by_distance is None:
-        by_distance = ops.zeros((query.shape[2], sum(lengths) - 1), "float32")
     query_ids, key_ids = ids_of_tokens(terms, query.shape[0], lengths)
-    query_ids = _padded(query_ids, 1, num_blocks[0] * size, NO_QUERY)
-    key_ids = _padded(key_ids, 1, num_blocks[1] * size, NO_KEY)
+    # Nobody reads the outputs of queries that fill the last block, so their gradients are zero.
+    query_ids, key_ids = (
+        _padded(ids, 1, blocks * size, NO_KEY)
+        for ids, blocks in zip((query_ids, key_ids), num_blocks, strict=True)
+    )
     heads = []
     for tensor, blocks in zip(
         (query, key, value), (num_blocks[0], *2 * num_blocks[1:]), strict=True
     ):
         tensor = _padded(ops.swapaxes(tensor, 1, 2), 2, blocks * size)
         heads.append(_padded(tensor, 3, max(SMALLEST_HEAD, _next_power_of_two(tensor.shape[3]))))
+    tiles = None
+    if terms.by_distance is not None:
+        tiles = tiles_of_distances(terms.by_distance, lengths, size)
     output = _attention(settings)(
         *heads,
-        tiles_of_distances(by_distance, lengths, size),
+        tiles,
         *(ops.expand_dims(query_ids, 2), ops.expand_dims(key_ids, 1)),
         bounds_of_blocks(terms, query.shape[0], lengths, size),
     )
@@ -94,21 +100,6 @@ def tiles_of_distances(by_distance: Tensor, lengths: tuple[int, int], size: int)
     rows = ops.concatenate([blocks[:, :-1], blocks[:, 1:]], axis=2)[:, :, None, :-1]
     rows = ops.broadcast_to(rows, (*rows.shape[:2], size, 2 * size - 1))
     return distances_to_keys(rows, size, size)
-
-
-def ids_of_tokens(
-    terms: ScoreTerms, batch_size: int, lengths: tuple[int, int]
-) -> tuple[Tensor, Tensor]:
-    """Return ids of queries `(B, T)` and keys `(B, S)`, which attend to each other if equal."""
-    query_ids, key_ids = (
-        ops.zeros((batch_size, length), "int32")
-        if terms.document_ids is None
-        else ops.cast(terms.document_ids, "int32")
-        for length in lengths
-    )
-    if terms.padding_mask is not None:
-        key_ids = ops.where(terms.padding_mask, key_ids, NO_KEY)
-    return query_ids, key_ids
 
 
 def bounds_of_blocks(
@@ -191,12 +182,14 @@ def _attention(settings):
         key_gradient, value_gradient = _call(
             _key_gradient, settings, "columns", inputs, bounds[1], (of_key, of_value)
         )
-        of_tiles = (settings.size, "float32")
-        (tile_gradients,) = _call(
-            _tile_gradient, settings, "diagonals", inputs, bounds[0], (of_tiles,)
-        )
-        # One sum of what the programs computed for each example.
-        tile_gradient = jnp.sum(tile_gradients.reshape(-1, *tiles.shape), axis=0)
+        tile_gradient = None
+        if tiles is not None:
+            of_tiles = (settings.size, "float32")
+            (tile_gradients,) = _call(
+                _tile_gradient, settings, "diagonals", inputs, bounds[0], (of_tiles,)
+            )
+            # One sum of what the programs computed for each example.
+            tile_gradient = jnp.sum(tile_gradients.reshape(-1, *tiles.shape), axis=0)
         return query_gradient, key_gradient, value_gradient, tile_gradient, None, None, None
 
     attention = jax.custom_vjp(attention)
@@ -212,8 +205,8 @@ def _call(kernel, settings, axis, inputs, bounds, outputs):
             `inputs`, a reference to `bounds`, and references to a block of each output.
         settings: The `TileSettings`.
         axis: `"rows"`, `"columns"` or `"diagonals"` of tiles.
-        inputs: Queries, keys, values, tiles of the bias, ids of queries, ids of keys; and for
-            gradients the gradient of the output, and two numbers for each query.
+        inputs: Queries, keys, values, tiles of the bias or `None`, ids of queries, ids of keys; and
+            for gradients the gradient of the output, and two numbers for each query.
         bounds: Blocks of the other axis, of each block.
         outputs: Last size and dtype of each output.
     """
@@ -221,20 +214,26 @@ def _call(kernel, settings, axis, inputs, bounds, outputs):
     from jax.experimental import pallas as pl
 
     size, platform = settings.size, settings.platform
-    query, key, value, tiles, query_ids, key_ids, *others = inputs
+    query, key, _, tiles, *_ = inputs
     batch_size, num_heads = query.shape[:2]
-    num_blocks = {
-        "rows": query.shape[2] // size,
-        "columns": key.shape[2] // size,
-        "diagonals": tiles.shape[1],
-    }[axis]
+    rows, columns = (each.shape[2] // size for each in (query, key))
+    num_blocks = {"rows": rows, "columns": columns, "diagonals": rows + columns - 1}[axis]
 
     def whole(array):
         """The rows of an example and a head. An array has both axes, or one of them."""
         where = {4: lambda b, h, block: (b, h, 0, 0), 3: lambda b, h, block: (b, 0, 0)}[array.ndim]
         return pl.BlockSpec((*(None,) * (array.ndim - 2), *array.shape[-2:]), where)
 
-    of_head = pl.BlockSpec((None, *tiles.shape[1:]), lambda b, h, block: (h, 0, 0, 0))
+    specs = [None if each is None else whole(each) for each in inputs]
+    if tiles is not None:
+        specs[3] = pl.BlockSpec((None, *tiles.shape[1:]), lambda b, h, block: (h, 0, 0, 0))
+
+    def run(*references):
+        references = iter(references)
+        # The program gets nothing in the place of tiles that there are not.
+        of_inputs = [None if each is None else next(references) for each in inputs]
+        kernel(settings, pl.program_id(2), *of_inputs, *references)
+
     params: dict[str, Any] = {"interpret": platform == "cpu"}
     of_bounds = whole(bounds)
     if platform == "gpu":
@@ -246,11 +245,10 @@ def _call(kernel, settings, axis, inputs, bounds, outputs):
 
         params["compiler_params"] = tpu.CompilerParams(vmem_limit_bytes=TPU_MEMORY)
         of_bounds = dataclasses.replace(of_bounds, memory_space=tpu.SMEM)
-    in_specs = [*map(whole, (query, key, value)), of_head, whole(query_ids), whole(key_ids)]
     return pl.pallas_call(
-        lambda *references: kernel(settings, pl.program_id(2), *references),
+        run,
         grid=(batch_size, num_heads, num_blocks),
-        in_specs=[*in_specs, *map(whole, others), of_bounds],
+        in_specs=[*(spec for spec in specs if spec is not None), of_bounds],
         out_specs=[
             pl.BlockSpec((None, None, size, last), lambda b, h, block: (b, h, block, 0))
             for last, _ in outputs
@@ -260,7 +258,7 @@ def _call(kernel, settings, axis, inputs, bounds, outputs):
             for last, dtype in outputs
         ],
         **params,
-    )(*inputs, bounds)
+    )(*(each for each in inputs if each is not None), bounds)
 
 
 def _forward(settings, row, query, key, value, tiles, query_ids, key_ids, bounds, output, log_sums):
@@ -365,7 +363,9 @@ def _scores(settings, row, column, query, key, tiles, query_ids, key_ids):
     size = settings.size
     num_rows = query.shape[0] // size
     scores = _product(_block(settings, query, row), _block(settings, key, column).T)
-    scores = settings.scale * scores + tiles[column - row + num_rows - 1]
+    scores = settings.scale * scores
+    if tiles is not None:
+        scores += tiles[column - row + num_rows - 1]
     mask = _block(settings, query_ids, row) == _block(settings, key_ids, column, axis=1)
     if settings.is_causal or settings.sliding_window is not None:
         query_index, key_index = (

@@ -49,7 +49,8 @@ class AttentionPlan:
             backend), or a kernel that computes the terms from indices: `"flex"` (FlexAttention on
             PyTorch) or `"pallas"` (JAX).
         bias: The form of a bias layer: the `"tensor"` of its scores, its `"low_rank"` features, the
-            `"rows"` of each block, or one score for each of the `"distances"`.
+            `"rows"` of each block, or its parts: one score for each of the `"distances"`, features,
+            or both.
         columns: bool. Whether features and padding become columns of the queries and keys.
             Otherwise they are added to the bias.
         masks_padding: bool. Whether padding is a mask, so that it is not in the scores.
@@ -113,21 +114,24 @@ def make_plan(
     """
     platform = _backend.platform()
     has_bias, bias_layer = terms.bias is not None, terms.bias if terms.has_bias_layer else None
+    adds_tensor = terms.pair_scores is not None or any(hook.bias is not None for hook in hooks)
+    drops = training and attention.dropout > 0
+    reads_scores = any(hook.reads_scores for hook in hooks)
+    needs_scores = returns_scores or reads_scores or drops
+    if implementation == "indexed" and block_size is None:
+        needs_others = needs_scores or adds_tensor or reads_memory
+        if not needs_others and _is_indexed(attention, terms, query_length):
+            program = INDEXED[keras.backend.backend()]
+            form = "distances" if has_scores_by_distance(bias_layer) else "low_rank"
+            return AttentionPlan(program, form, masks_padding=True, alignment=_alignment(platform))
+        implementation = "auto"
     by_position = terms.document_ids is not None and not is_distance_only(bias_layer)
     is_gathered = by_position and bias_layer is not None and not has_features(bias_layer)
-    adds_tensor = terms.pair_scores is not None or any(hook.bias is not None for hook in hooks)
     if is_gathered or adds_tensor:
         # The scores of pairs or of a hook are a tensor, so their sum with the bias is a tensor.
         # Scores that are gathered by the positions in documents are a tensor, too.
         has_bias, bias_layer = True, None
     num_columns = terms.num_features + (terms.padding_mask is not None)
-    drops = training and attention.dropout > 0
-    reads_scores = any(hook.reads_scores for hook in hooks)
-    needs_scores = returns_scores or reads_scores or drops
-    if implementation == "indexed" and not _is_indexed(
-        attention, terms, query_length, bias_layer, has_bias, needs_scores or reads_memory
-    ):
-        implementation = "auto"
     if block_size is not None:
         _check_blocks(attention, bias_layer, block_size, returns_scores)
         implementation = "blockwise"
@@ -145,12 +149,6 @@ def make_plan(
     ):
         # A program for any length cannot have a loop over blocks, except in TensorFlow.
         implementation = "full"
-    if implementation == "indexed":
-        form = "distances" if has_scores_by_distance(bias_layer) else "low_rank"
-        alignment = _alignment(platform)
-        return AttentionPlan(
-            INDEXED[keras.backend.backend()], form, masks_padding=True, alignment=alignment
-        )
     if by_position and bias_layer is not None and implementation == "full":
         # Gathered features are smaller than gathered scores.
         implementation = "features"
@@ -187,18 +185,18 @@ def make_plan(
     )
 
 
-def _is_indexed(attention, terms, query_length, bias_layer, has_bias, needs_others):
-    """Whether a kernel can compute terms from indices, for a caller who asks for it.
+def _is_indexed(attention, terms, query_length):
+    """Whether a kernel can compute these terms from indices, for a caller who asks for it.
 
     "auto" does not ask until `python -m benchmarks.gpu` has measured these kernels on a GPU.
     """
-    # It has no probabilities, and an open length and a memory of keys have other programs.
-    if needs_others or query_length is None or not terms.starts_at_zero:
+    # An open length has another program.
+    if query_length is None or not terms.starts_at_zero:
         return False
     # It has functions for the other masks, for one score for each distance, and for features.
-    if terms.attention_mask is not None or not (
-        not has_bias or has_scores_by_distance(bias_layer) or has_features(bias_layer)
-    ):
+    bias = terms.bias
+    has_parts = bias is None or has_scores_by_distance(bias) or has_features(bias)
+    if terms.attention_mask is not None or not has_parts:
         return False
     # The caller requires flash attention, or a kernel overflows.
     return not attention.flash_attention and attention.compute_dtype != "float16"
@@ -343,9 +341,9 @@ def check_implementation(implementation: str, attention: Any, bias: Any) -> None
     if implementation not in allowed or not fits.get(implementation, True):
         raise ValueError(
             f"attention_implementation={implementation!r} needs a bias layer with `features`, or "
-            "for 'blockwise' with `rows` and without state, or for 'indexed' with `distance_only`, "
-            "or none, and attention layers that allow it. Pass 'auto' or 'full'. Received: "
-            f"{type(attention).__name__} with the bias layer {type(bias).__name__}."
+            "for 'blockwise' with `rows` and without state, or for 'indexed' with `distance_only` "
+            "or `parts`, or none, and attention layers that allow it. Pass 'auto' or 'full'. "
+            f"Received: {type(attention).__name__} with the bias layer {type(bias).__name__}."
         )
 
 

@@ -128,24 +128,35 @@ def lower_bias(terms: PreparedTerms, query: Tensor, key: Tensor | None) -> Prepa
         if positions is not None:
             scores = _scores_at(scores, positions, terms.bias)
         return terms.replace(bias=scores)
-    if terms.plan.bias == "low_rank":
-        pair = terms.bias.features(query, key, terms.start_index)
-        if positions is not None:
-            pair = tuple(ops.take(_of_one_row(x, terms.bias), positions, axis=0) for x in pair)
-        return terms.replace(bias=None, features=(*terms.features, pair))
     # The weights must exist before blocks read them.
     if not terms.bias.built:
         terms.bias(*(tensor[:, :1] for tensor in (query, key) if tensor is not None))
-    if terms.plan.bias == "distances":
-        lengths = [ops.shape(tensor)[1] for tensor in (query, query if key is None else key)]
-        scores = ops.cast(terms.bias.by_distance(*lengths, terms.start_index), "float32")
-        return terms.replace(bias=None, by_distance=scores)
+    if terms.plan.bias in ("low_rank", "distances"):
+        pair, scores = _parts_of(terms, query, key)
+        if pair is not None and positions is not None:
+            pair = tuple(ops.take(_of_one_row(x, terms.bias), positions, axis=0) for x in pair)
+        pairs = () if pair is None else (pair,)
+        return terms.replace(bias=None, by_distance=scores, features=(*terms.features, *pairs))
     if reads_content(terms.bias):
         key = query if key is None else key
         is_projected = not keeps_keys(terms.bias) or terms.plan.batch_first
         key = key if is_projected else terms.bias.project_keys(key)
         return terms.replace(states=(query, key))
     return terms
+
+
+def _parts_of(terms, query, key):
+    """Return features or `None`, and one score for each distance or `None`."""
+    bias, start = terms.bias, terms.start_index
+    if terms.plan.bias == "low_rank":
+        return bias.features(query, key, start), None
+    pair, scores = None, None
+    if bias.parts is None:
+        lengths = [ops.shape(tensor)[1] for tensor in (query, query if key is None else key)]
+        scores = bias.by_distance(*lengths, start)
+    else:
+        pair, scores = bias.parts(query, key, start)
+    return pair, None if scores is None else ops.cast(scores, "float32")
 
 
 def fold_masks(terms: PreparedTerms, query: Tensor, key: Tensor | None) -> PreparedTerms:

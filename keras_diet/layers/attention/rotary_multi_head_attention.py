@@ -9,8 +9,9 @@ from keras_diet import validation
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.position.position_encoding import PositionEncoding
+from keras_diet.layers.position.rope_scaling import rope_scaling_of, scaled_angles
 from keras_diet.layers.position.sinusoids import angles_of
-from keras_diet.types import Tensor
+from keras_diet.types import Config, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -22,8 +23,8 @@ class RotaryMultiHeadAttention(BiasedMultiHeadAttention):
         A_ij = scale (R_i W_Q x_i) . (R_j W_K y_j) + attention_bias_ij
              = scale (W_Q x_i) . R_{j-i} (W_K y_j) + attention_bias_ij
 
-    so the scores depend on positions through distances only. `R_p` turns each pair of numbers of
-    a query or key by its own angle, for `k = 0, ..., key_dim / 2 - 1`:
+    so the scores depend on positions through distances only. `R_p` turns pair `k` of the numbers
+    of a query or key by an angle `t`, for `k = 0, ..., key_dim / 2 - 1`:
 
         (a, b) -> (a cos(t) - b sin(t), a sin(t) + b cos(t)),   t = p / max_wavelength^(2k/key_dim)
 
@@ -39,6 +40,21 @@ class RotaryMultiHeadAttention(BiasedMultiHeadAttention):
         key_dim: int. Size of each head for query and key. Must be even.
         max_wavelength: float. Base of the wavelengths, `2 pi max_wavelength^(2k/key_dim)` tokens.
             Defaults to `10_000`.
+        rope_scaling: dict or `None`. Slower angles, for texts that are longer than those of the
+            training. The names are as in `rope_parameters` of `transformers`. `"rope_type"` is
+
+            - `"linear"`: all angles are divided by `factor`, so the distances of a text that is
+              `factor` times as long become those of the training (Chen et al., 2023);
+            - `"dynamic"`: beyond `original_max_position_embeddings` tokens, `L`, the base of a
+              text of `T` tokens is `max_wavelength (factor T / L - factor + 1)^(d / (d - 2))` with
+              `d = key_dim`. So the fastest pair keeps its angles (NTK). Not for decoding with a
+              cache, because each new token would turn the cached keys;
+            - `"yarn"`: pairs that turn less than `beta_slow` times, 1 by default, in `L` tokens are
+              divided by `factor`, those that turn more than `beta_fast` times, 32 by default, stay,
+              and those between are mixed. `attention_factor` multiplies queries and keys, and is
+              `0.1 log(factor) + 1` by default (Peng et al., 2024).
+
+            Defaults to `None`: no scaling.
         **kwargs: Keyword arguments of `BiasedMultiHeadAttention`, without `attention_axes`.
 
     Call arguments:
@@ -54,7 +70,8 @@ class RotaryMultiHeadAttention(BiasedMultiHeadAttention):
 
     Raises:
         ValueError: If `key_dim` is odd; if `max_wavelength` is not positive; if `attention_axes` is
-            given; or if the inputs do not have one sequence axis. Otherwise as
+            given; or if the inputs do not have one sequence axis. If `rope_scaling` has another
+            type, lacks a value, or has one that its type does not read. Otherwise as
             `BiasedMultiHeadAttention`.
 
     Example:
@@ -67,13 +84,21 @@ class RotaryMultiHeadAttention(BiasedMultiHeadAttention):
 
     References:
      - [Su et al., 2021](https://arxiv.org/abs/2104.09864), section 3
+     - [Chen et al., 2023](https://arxiv.org/abs/2306.15595), linear scaling
+     - [Peng et al., 2024](https://arxiv.org/abs/2309.00071), YaRN and "dynamic" scaling
     """
 
     def __init__(
-        self, num_heads: int, key_dim: int, max_wavelength: float = 10_000.0, **kwargs: Any
+        self,
+        num_heads: int,
+        key_dim: int,
+        max_wavelength: float = 10_000.0,
+        rope_scaling: Config | None = None,
+        **kwargs: Any,
     ) -> None:
         super().__init__(num_heads, key_dim, **kwargs)
         self.max_wavelength = validation.positive_number("max_wavelength", max_wavelength)
+        self.rope_scaling = rope_scaling_of("rope_scaling", rope_scaling)
         if self.key_dim % 2:
             raise ValueError(
                 "`key_dim` must be even, because rotary positions turn pairs of numbers. Received: "
@@ -95,10 +120,16 @@ class RotaryMultiHeadAttention(BiasedMultiHeadAttention):
         Returns:
             Tensor of the shape and dtype of `heads`.
         """
-        angles = ops.expand_dims(angles_of(positions, self.key_dim, self.max_wavelength), -2)
+        arguments, scaling = (positions, self.key_dim, self.max_wavelength), self.rope_scaling
+        angles = angles_of(*arguments)
+        if scaling is not None:
+            angles = scaled_angles(angles, *arguments, scaling)
+        angles = ops.expand_dims(angles, -2)
         dtype = keras.backend.result_type(heads.dtype, "float32")
         cosines, sines = ops.cast(ops.cos(angles), dtype), ops.cast(ops.sin(angles), dtype)
         first, second = ops.split(ops.cast(heads, dtype), 2, axis=-1)
+        if scaling is not None and "attention_factor" in scaling:
+            cosines, sines = (each * scaling["attention_factor"] for each in (cosines, sines))
         turned = [first * cosines - second * sines, first * sines + second * cosines]
         return ops.cast(ops.concatenate(turned, axis=-1), heads.dtype)
 

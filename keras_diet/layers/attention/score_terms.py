@@ -12,6 +12,8 @@ from keras_diet import _backend, validation
 from keras_diet.types import Shape, Tensor
 
 FeaturePair: TypeAlias = tuple[Tensor, Tensor]
+# The id of keys that are padding. No document has it.
+NO_KEY = -(2**31)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -155,6 +157,24 @@ def mask_of_tokens(terms: ScoreTerms, query_length: int, key_length: int) -> Ten
         ids = ops.take(terms.document_ids, query, axis=1)
         masks.append(ops.equal(ops.expand_dims(ids, 2), ops.expand_dims(terms.document_ids, 1)))
     return all_of(masks)
+
+
+def ids_of_tokens(
+    terms: ScoreTerms, batch_size: int, lengths: tuple[int, int]
+) -> tuple[Tensor, Tensor]:
+    """Return ids of queries `(B, T)` and keys `(B, S)`, whose tokens attend to each other if equal.
+
+    They hold documents and padding.
+    """
+    query_ids, key_ids = (
+        ops.zeros((batch_size, length), "int32")
+        if terms.document_ids is None
+        else ops.cast(terms.document_ids, "int32")
+        for length in lengths
+    )
+    if terms.padding_mask is not None:
+        key_ids = ops.where(terms.padding_mask, key_ids, NO_KEY)
+    return query_ids, key_ids
 
 
 def positions_in_documents(document_ids: Tensor) -> Tensor:

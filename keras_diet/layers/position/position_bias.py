@@ -10,6 +10,8 @@ A bias layer is any `keras.layers.Layer` that returns scores broadcastable to `(
 - `layer.distance_only` is true if the scores depend on the distance `i - j` alone. Then documents
   in one sequence need no scores of their own.
 - `layer.by_distance(query_length, key_length, start_index)` returns one score for each distance.
+- `layer.parts(query, key, start_index)` returns features, and one score for each distance or
+  `None`. The scores are the sum of both.
 - `layer.reads_content` is true if the scores depend on the hidden states. Then each attention layer
   computes them from its own states.
 
@@ -39,7 +41,8 @@ class PositionBias(keras.layers.Layer):
     subclass with other arguments keeps each as an attribute of the same name.
 
     A subclass that changes the scores of a class with `features`, such as `AbsolutePositionBias`,
-    sets `features = None`. A subclass whose `call` takes no `start_index` sets `rows = None`.
+    or with `parts`, such as `UntiedPositionBias`, sets this attribute to `None`. A subclass whose
+    `call` takes no `start_index` sets `rows = None`.
     If the scores depend on the distance of query and key alone, `distance_only = True` saves time
     and memory with the `document_ids` of an encoder. Subclasses inherit it, also those of
     `AlibiPositionBias` and of other biases of the distance. Set it to `False` if your scores need
@@ -119,6 +122,9 @@ class PositionBias(keras.layers.Layer):
     key_size = 0
     # Subclasses with scores of low rank define `features(query, key=None, start_index=0)`.
     features: Callable[..., Any] | None = None
+    # Subclasses with scores that are a sum of features and of one score for each distance define
+    # `parts(query, key=None, start_index=0)`.
+    parts: Callable[..., Any] | None = None
 
     def __init__(
         self,
@@ -279,12 +285,14 @@ def is_distance_only(bias: Any) -> bool:
 
 
 def has_scores_by_distance(bias: Any) -> bool:
-    """Whether a bias layer returns one score for each distance.
+    """Whether a bias layer returns one score for each distance, alone or beside features.
 
-    A subclass with a `call` of its own may return other scores.
+    A subclass that overrides `call` may return other scores.
     """
     is_position_bias = isinstance(bias, PositionBias) and type(bias).call is PositionBias.call
-    return is_position_bias and bias.distance_only and not bias.reads_content
+    if not is_position_bias or bias.reads_content:
+        return False
+    return bias.distance_only or bias.parts is not None
 
 
 def keeps_keys(bias: Any) -> bool:

@@ -13,7 +13,8 @@ from keras_diet.types import Config
 SHARING_MODES = ("none", "head-wise", "layer-wise")
 # Arguments of an encoder that only some encodings use: those with a function that names them.
 OPTIONAL_ARGUMENTS = (
-    *("rank", "projection_dim", "max_distance", "max_wavelength", "initial_score_stddev"),
+    *("rank", "projection_dim", "max_distance", "max_wavelength", "rope_scaling"),
+    "initial_score_stddev",
 )
 
 
@@ -30,9 +31,9 @@ class PositionEncoding:
     - `max_length`: int. Number of positions, the `max_sequence_length` of the encoder.
     - `is_causal`: bool. Whether a token attends only to itself and earlier tokens, as in
       self-attention of a decoder.
-    - `rank`, `max_distance`, `max_wavelength`, `initial_score_stddev`: As in `DietEncoder`. They
-      are left out if they are `None` there, so give them defaults. An encoder refuses those that
-      no function names.
+    - `rank`, `max_distance`, `max_wavelength`, `rope_scaling`, `initial_score_stddev`: As in
+      `DietEncoder`. They are left out if they are `None` there, so give them defaults. An encoder
+      refuses those that no function names.
     - `table`: The layer of the function `table`, if there is one.
     - `projection_dim`: int. Number of projected keys of Linformer. Left out without Linformer. An
       encoding with a `bias` works with Linformer if `bias` names it.

@@ -147,16 +147,60 @@ class UntiedPositionBias(PositionBias):
 
     def compute_scores(self, query_length: int, key_length: int, start_index: Integer) -> Tensor:
         """Return the scores for the given positions."""
-        query = self._project(self.query_kernel, start_index, query_length)
-        key = self._project(self.key_kernel, 0, key_length)
+        query, key = self._projections(query_length, key_length, start_index)
         # t, s: query and key positions; h: heads; k: head size
-        scores = ops.einsum("thk,shk->hts", query * (2 * self.key_dim) ** -0.5, key)
-        scores = ops.expand_dims(scores, 0)
+        scores = ops.expand_dims(ops.einsum("thk,shk->hts", query, key), 0)
         if self.relative:
             scores = scores + self.relative_bias.compute_scores(
                 query_length, key_length, start_index
             )
         return self._reset_cls(scores, query_length, key_length, start_index)
+
+    def parts(
+        self, query: Tensor, key: Tensor | None = None, start_index: Integer = 0
+    ) -> tuple[tuple[Tensor, Tensor], Tensor | None]:
+        """Return features and one score for each distance, whose sum is the scores.
+
+        Args:
+            query: As in the call.
+            key: As in the call.
+            start_index: As in the call.
+
+        Returns:
+            Query features `(1, T, H or 1, size)` and key features `(1, S, H or 1, size)`; and
+            scores by distance `(H, T + S - 1)`, or `None` without `relative`.
+        """
+        if not self.built:
+            self.build()
+        query_length, key_length = self._checked_lengths(query, key, start_index)
+        pair = self._projections(query_length, key_length, start_index)
+        by_distance = None
+        if self.relative:
+            by_distance = self.relative_bias.by_distance(query_length, key_length, start_index)
+        if self.untie_cls:
+            # One more feature sets the scores of the first token as a key, and one as a query.
+            # They take away what the distance adds.
+            cls_scores = ops.cast(self.cls_scores, self.compute_dtype)
+            of_query, of_key = cls_scores[0], cls_scores[1]
+            if by_distance is not None:
+                by_head = ops.transpose(by_distance[: self.num_score_heads])
+                of_query = of_query - by_head[query_length - 1 :]
+                of_key = of_key - ops.flip(by_head[:query_length], axis=0)
+            of_query, of_key = of_query[..., None], of_key[..., None]
+            is_query, is_key = (
+                ops.cast(is_cls, of_key.dtype)[:, None, None]
+                for is_cls in self._is_cls(query_length, key_length, start_index)
+            )
+            others = 1 - is_query
+            pair = (
+                _with_columns(pair[0] * others, of_key * others, is_query),
+                _with_columns(pair[1] * (1 - is_key), is_key, of_query),
+            )
+        return tuple(ops.expand_dims(features, 0) for features in pair), by_distance
+
+    def _projections(self, query_length, key_length, start_index):
+        query = self._project(self.query_kernel, start_index, query_length)
+        return query * (2 * self.key_dim) ** -0.5, self._project(self.key_kernel, 0, key_length)
 
     def _project(self, kernel, start, length):
         embedding = ops.convert_to_tensor(self.position_embedding)
@@ -171,9 +215,20 @@ class UntiedPositionBias(PositionBias):
         shape = (2, 1, self.num_score_heads, 1, 1)
         cls_scores = ops.reshape(ops.cast(self.cls_scores, self.compute_dtype), shape)
         from_cls, to_cls = cls_scores[0], cls_scores[1]
-        is_query = ops.expand_dims(ops.equal(_backend.arange(query_length) + start_index, 0), 1)
-        is_key = ops.equal(_backend.arange(key_length), 0)
-        return ops.where(is_query, from_cls, ops.where(is_key, to_cls, scores))
+        is_query, is_key = self._is_cls(query_length, key_length, start_index)
+        return ops.where(ops.expand_dims(is_query, 1), from_cls, ops.where(is_key, to_cls, scores))
+
+    def _is_cls(self, query_length, key_length, start_index):
+        is_query = ops.equal(_backend.arange(query_length) + start_index, 0)
+        return is_query, ops.equal(_backend.arange(key_length), 0)
+
+
+def _with_columns(features, *columns):
+    """Append columns `(length or 1, heads or 1, 1)` to features `(length, heads, size)`."""
+    shape = (*ops.shape(features)[:2], 1)
+    return ops.concatenate(
+        [features, *(ops.broadcast_to(column, shape) for column in columns)], axis=-1
+    )
 
 
 def _absolute(num_heads, key_dim, max_length, **kwargs):

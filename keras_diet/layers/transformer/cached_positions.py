@@ -143,8 +143,8 @@ def cache_positions(model: Any) -> Any:
         functional or sequential model that is not compiled.
 
     Raises:
-        ValueError: If the model has no position bias that can be cached, or a bias without
-            `max_length`. Biases inside of a custom layer or model are not found.
+        ValueError: If a bias reads the content, or has no `max_length`. Biases inside of a custom
+            layer are not found.
 
     Example:
 
@@ -159,36 +159,25 @@ def cache_positions(model: Any) -> Any:
     References:
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 3.1
     """
-    if isinstance(model, PositionBias) and not isinstance(model, CachedPositionBias):
+    if _has_bias(model):
         cached = CachedPositionBias.like(model)
         cached.build()
         cached.assign_scores_of(model)
         return cached
     if hasattr(model, "with_cached_positions"):
         return model.with_cached_positions()
-    pairs, num_cached = [], 0
+    pairs = []
 
     def copy(layer):
-        nonlocal num_cached
-        # A stack without position biases has no positions, or has them at the input.
-        is_stack = hasattr(layer, "with_cached_positions")
-        if isinstance(layer, PositionBias) or (
-            is_stack and getattr(layer, "position_biases", True)
-        ):
-            num_cached += 1
+        if _has_bias(layer) or hasattr(layer, "with_cached_positions"):
             return cache_positions(layer)
-        if _is_functional(layer):
+        if isinstance(layer, keras.Sequential) or hasattr(layer, "operations"):
             return keras.models.clone_model(layer, clone_function=copy)
         pairs.append((layer, type(layer).from_config(layer.get_config())))
         return pairs[-1][1]
 
-    copied = keras.models.clone_model(model, clone_function=copy) if _is_functional(model) else None
-    if num_cached == 0:
-        raise ValueError(
-            "`model` has no positional scores to cache. Pass a layer or model of keras_diet with "
-            "position biases, or a functional or sequential model of such layers. Received: "
-            f"{model}"
-        )
+    # Keras refuses a model that is neither functional nor sequential.
+    copied = keras.models.clone_model(model, clone_function=copy)
     for layer, new in pairs:
         # Operations of a functional model have none.
         if isinstance(layer, keras.layers.Layer):
@@ -196,8 +185,8 @@ def cache_positions(model: Any) -> Any:
     return copied
 
 
-def _is_functional(layer):
-    return isinstance(layer, keras.Sequential) or hasattr(layer, "operations")
+def _has_bias(layer):
+    return isinstance(layer, PositionBias) and not isinstance(layer, CachedPositionBias)
 
 
 def arguments_of_copy(attention_implementation: str) -> Config:

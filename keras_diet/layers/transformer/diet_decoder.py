@@ -120,6 +120,7 @@ class DietDecoder(DietStack):
         attention_windows: As in `DietEncoder`, for self-attention. Defaults to `None`.
         attention_scale: As in `DietEncoder`. Defaults to `None`.
         max_wavelength: As in `DietEncoder`. Defaults to `None`.
+        rope_scaling: As in `DietEncoder`. Defaults to `None`.
         initial_score_stddev: As in `DietEncoder`. Defaults to `None`.
         **kwargs: Keyword arguments of `keras.layers.Layer`.
 

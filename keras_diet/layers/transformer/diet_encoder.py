@@ -139,6 +139,9 @@ class DietEncoder(DietStack):
             for T5. Defaults to `None`: `1 / sqrt(d_h)`, or the factor of the encoding.
         max_wavelength: float, tuple or `None`. Base of the wavelengths with `"rotary"`. A tuple has
             a base for each layer, and repeats. Defaults to `None`: 10,000.
+        rope_scaling: dict, tuple or `None`. Slower angles of `"rotary"` for longer texts, as in
+            `RotaryMultiHeadAttention`. A tuple has a dictionary or `None` for each layer, and
+            repeats. Defaults to `None`: no scaling.
         initial_score_stddev: float or `None`. Standard deviation of `B` before training, with
             `"diet_abs"`, `"diet_abs_input"` and `"diet_rel"`. Small models use word order earlier
             with 1, if the training has sequences of the full length and, with `"diet_abs"`, if
@@ -216,41 +219,30 @@ class DietEncoder(DietStack):
             num_layers, num_heads, intermediate_dim, position_encoding, rank, sharing, **kwargs
         )
         self.projection_dim = validation.optional_positive_int("projection_dim", projection_dim)
-        self.share_layers = validation.boolean("share_layers", share_layers)
-        if share_layers and isinstance(self.max_wavelength, list):
+        self.share_layers = share_layers
+        of_layers = (self.max_wavelength, self.rope_scaling)
+        varies = any(isinstance(each, list) for each in of_layers)
+        if share_layers and (varies or not self.normalize_inputs):
             raise ValueError(
-                "`max_wavelength` must be one number for layers with the same weights. Received: "
-                f"max_wavelength={self.max_wavelength}, share_layers=True"
-            )
-        if share_layers and not self.normalize_inputs:
-            raise ValueError(
-                "`normalize_inputs` must be `True` for layers with the same weights, because "
-                "`False` concerns the first layer only. Received: normalize_inputs=False, "
-                "share_layers=True"
+                "With `share_layers=True`, `max_wavelength` and `rope_scaling` must be one value "
+                "and `normalize_inputs` must be `True`, because all layers are the same. Received: "
+                f"max_wavelength={self.max_wavelength}, rope_scaling={self.rope_scaling}, "
+                f"normalize_inputs={self.normalize_inputs}"
             )
         # Not every position encoding works with projected keys.
         find_position_encoding(position_encoding, projection_dim=projection_dim)
         self.pair_dim = validation.optional_positive_int("pair_dim", pair_dim)
-        if pair_dim is not None and projection_dim is not None:
-            raise ValueError(
-                "`pair_dim` needs `projection_dim=None`: a projected key mixes all tokens. "
-                f"Received: pair_dim={pair_dim}, projection_dim={projection_dim}."
-            )
         self.segment_encoding = validation.choice(
             "segment_encoding", segment_encoding, ("per-head", "input", "none")
         )
         self.num_segments = validation.positive_int("num_segments", num_segments)
-        if projection_dim is not None and segment_encoding == "per-head":
+        of_tokens = (pair_dim, self.attention_windows, segment_encoding == "per-head" or None)
+        if projection_dim is not None and any(each is not None for each in of_tokens):
             raise ValueError(
-                "With `projection_dim`, `segment_encoding` must be 'input' or 'none'. Received: "
-                f"projection_dim={projection_dim}, segment_encoding={segment_encoding!r}. Pass "
-                "segment_encoding='input', since a projected key has no segment."
-            )
-        if projection_dim is not None and self.attention_windows is not None:
-            raise ValueError(
-                "`attention_windows` needs `projection_dim=None`: a projected key mixes all "
-                f"tokens. Received: projection_dim={projection_dim}, "
-                f"attention_windows={self.attention_windows}."
+                "`projection_dim` mixes all tokens in a key, so it needs `pair_dim=None`, "
+                "`attention_windows=None` and segment_encoding='input' or 'none'. Received: "
+                f"projection_dim={projection_dim}, pair_dim={pair_dim}, attention_windows="
+                f"{self.attention_windows}, segment_encoding={segment_encoding!r}."
             )
 
     def build(self, inputs_shape: Shape) -> None:

@@ -25,6 +25,7 @@ from keras_diet.layers.position.position_encoding import (
     PositionEncoding,
     call_named,
 )
+from keras_diet.layers.position.rope_scaling import rope_scaling_of
 from keras_diet.layers.transformer.cached_positions import (
     CachedPositionBias,
     arguments_of_copy,
@@ -63,6 +64,7 @@ class DietStack(TransformerLayer):
         attention_windows: Any = None,
         attention_scale: float | None = None,
         max_wavelength: Any = None,
+        rope_scaling: Any = None,
         initial_score_stddev: float | None = None,
         **kwargs: Any,
     ) -> None:
@@ -93,6 +95,7 @@ class DietStack(TransformerLayer):
         self.max_wavelength = _of_layers(
             "max_wavelength", max_wavelength, validation.positive_number
         )
+        self.rope_scaling = _of_layers("rope_scaling", rope_scaling, rope_scaling_of)
         self.initial_score_stddev = validation.optional_positive_number(
             "initial_score_stddev", initial_score_stddev
         )
@@ -159,7 +162,8 @@ class DietStack(TransformerLayer):
         """Return an attention layer of block `index`, to whose scores bias layers are added."""
         others = {"dropout": self.dropout_of_probabilities, "name": name}
         others |= self.arguments_of_dense()
-        arguments = {**arguments, "max_wavelength": _of_layer(self.max_wavelength, index)}
+        for each in ("max_wavelength", "rope_scaling"):
+            arguments = {**arguments, each: _of_layer(getattr(self, each), index)}
         if self.attention_scale is not None:
             others["scale"] = self.attention_scale
         elif encoding.scale is not None:
@@ -192,13 +196,7 @@ class DietStack(TransformerLayer):
 
     def with_cached_positions(self) -> Self:
         """Return a copy for inference. See `keras_diet.layers.cache_positions`, which calls it."""
-        biases = self.all_position_biases() if self.built else []
-        if self.cached_positions or not biases:
-            raise ValueError(
-                "Positions can be cached once, in a built stack with a position bias. Received: "
-                f"built={self.built}, cached_positions={self.cached_positions}, "
-                f"position_encoding={self.position_encoding!r}"
-            )
+        biases = self.all_position_biases()
         changes = arguments_of_copy(self.attention_implementation)
         copy = self.from_config({**self.get_config(), **changes})
         copy.build_from_config(self.get_build_config())

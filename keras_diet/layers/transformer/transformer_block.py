@@ -93,7 +93,8 @@ class TransformerLayer(keras.layers.Layer):
         self.bias_initializer = keras.initializers.get(bias_initializer)
         self.normalize_first = normalize_first
         self.activation_dropout = validation.rate("activation_dropout", activation_dropout)
-        self.gated = validation.boolean("gated", gated)
+        # "swiglu" would be true.
+        self.gated = validation.choice("gated", gated, (False, True))
         self.use_bias = use_bias
         self.normalization = validation.choice(
             "normalization", normalization, tuple(NORMALIZATIONS)
@@ -103,11 +104,6 @@ class TransformerLayer(keras.layers.Layer):
         if attention_dropout is not None:
             validation.rate("attention_dropout", attention_dropout)
         self.head_dim = validation.optional_positive_int("head_dim", head_dim)
-        if not (normalize_inputs or normalize_first):
-            raise ValueError(
-                "`normalize_inputs=False` needs `normalize_first=True`. Post-norm does not "
-                f"normalize its inputs. Received: normalize_first={normalize_first}."
-            )
         self.supports_masking = True
         self.input_spec = keras.layers.InputSpec(ndim=3)
 

@@ -17,7 +17,7 @@ from keras_diet.layers.position.input_encoding import make_input_encoding
 from keras_diet.layers.transformer.diet_encoder import DietEncoder
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
 from keras_diet.layers.transformer.transformer_block import NORMALIZATIONS
-from keras_diet.models.diet_bert.from_bert.convert import convert_bert
+from keras_diet.models.diet_bert.convert_bert import convert_bert
 from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD
 from keras_diet.models.diet_bert.hugging_face.read import read_backbone
 from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
@@ -121,6 +121,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         attention_windows: int, tuple or `None`. Defaults to `None`.
         attention_scale: float or `None`. Defaults to `None`.
         max_wavelength: float, tuple or `None`. Defaults to `None`.
+        rope_scaling: dict, tuple or `None`. Defaults to `None`.
         initial_score_stddev: float or `None`. Defaults to `None`.
         layer_norm_epsilon: float. Epsilon of each layer normalization, also of the embeddings.
             Defaults to `1e-12`.
@@ -144,7 +145,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
 
     Returns:
         A dictionary: `"sequence_output"` of shape `(B, T, hidden_dim)` and `"pooled_output"` of
-        shape `(B, hidden_dim)`, which is that of the first token of the sequence. So with
+        shape `(B, hidden_dim)`, computed from the first token of the sequence. So with
         `"document_ids"` it belongs to the first document.
 
     Raises:

@@ -11,14 +11,15 @@ from keras_hub.models import MaskedLM, MaskedLMPreprocessor
 from keras_diet import validation
 from keras_diet._arrays import largest
 from keras_diet.data.columns import number_of_rows
+from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.layers.initializers import bert_initializer
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone, activation_function
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.diet_bert.hugging_face.heads import MASKED_LM
 from keras_diet.models.hub.classes import Classes
-from keras_diet.models.hub.losses import token_loss, warn_if_loss_does_not_fit
+from keras_diet.models.hub.losses import token_loss
 from keras_diet.models.hub.preprocessor import checked_preprocessor
-from keras_diet.models.hub.task import checked_backbone
+from keras_diet.models.hub.task import HubTask
 from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.hub.token_inputs import TokenInput, ids_below
 from keras_diet.models.hub.token_rows import inputs_of, padded, template_of
@@ -86,7 +87,6 @@ class DietBertMaskedLMPreprocessor(DietBertPreprocessor, MaskedLMPreprocessor):
     """
 
     makes_labels = True
-    is_random = True
 
     def make_batch(
         self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None
@@ -95,7 +95,7 @@ class DietBertMaskedLMPreprocessor(DietBertPreprocessor, MaskedLMPreprocessor):
         inputs, _, _ = super().make_batch(x, y, sample_weight)
         features, labels, weights = mask_tokens(
             inputs["token_ids"],
-            np.random.default_rng(generator),
+            generator or np.random.default_rng(np.random.randint(2**31)),
             vocabulary_size=self.tokenizer.vocabulary_size(),
             mask_token_id=self.tokenizer.mask_token_id,
             unselectable_token_ids=self.tokenizer.special_token_ids,
@@ -173,47 +173,45 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
     """
 
     preprocessor_cls = DietBertMaskedLMPreprocessor
+    output_kind = "logits"
     trained_head = MASKED_LM
     takes_documents = True
 
+    @takes_arguments_of(HubTask)
     def __init__(
         self,
         backbone: DietBertBackbone,
         preprocessor: keras.layers.Layer | None = None,
-        compile: bool = True,
-        name: str | None = None,
-        trainable: bool | None = None,
         *,
         activation: str = "gelu",
         layer_norm_epsilon: float = 1e-5,
+        **kwargs: Any,
     ) -> None:
         self.activation = activation
         self.layer_norm_epsilon = layer_norm_epsilon
-        # === Layers ===
-        self.backbone = checked_backbone(backbone)
-        self.preprocessor = preprocessor
+        super().__init__(backbone, preprocessor, **kwargs)
+
+    def make_head(self) -> None:
+        """Create the layers of the head."""
+        backbone = self.backbone
         self.masked_lm_head = MaskedLMHead(
             vocabulary_size=backbone.vocabulary_size,
             token_embedding=backbone.token_embedding,
-            intermediate_activation=activation_function(activation),
-            layer_norm_epsilon=layer_norm_epsilon,
+            intermediate_activation=activation_function(self.activation),
+            layer_norm_epsilon=self.layer_norm_epsilon,
             kernel_initializer=bert_initializer(),
             dtype=backbone.dtype_policy,
             name="mlm_head",
         )
 
-        # === Functional Model ===
-        inputs = {
-            **backbone.input,
-            "mask_positions": keras.Input(shape=(None,), dtype="int32", name="mask_positions"),
-        }
-        outputs = self.outputs_of(**inputs)
-        super().__init__(
-            inputs=inputs, outputs=outputs, compile=compile, name=name, trainable=trainable
-        )
+    def make_inputs(self) -> dict[str, Any]:
+        """Return the symbolic inputs: those of the backbone, and the positions of masks."""
+        positions = keras.Input(shape=(None,), dtype="int32", name="mask_positions")
+        return {**self.backbone.input, "mask_positions": positions}
 
-    def outputs_of(self, mask_positions: Tensor, **inputs: Tensor) -> Tensor:
+    def outputs_of(self, **inputs: Tensor) -> Tensor:
         """Return the logits for the inputs of the model."""
+        mask_positions = inputs.pop("mask_positions")
         hidden_states = self.backbone(inputs)["sequence_output"]
         return self.masked_lm_head(hidden_states, mask_positions)
 
@@ -247,7 +245,6 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
                 defaults to the accuracy over the masked tokens.
         """
         super().compile(optimizer=optimizer, loss=token_loss(loss), **kwargs)
-        warn_if_loss_does_not_fit(self, "logits")
 
     def fill_mask(self, texts: str | list[str], top_k: int = 5) -> list[dict[str, Any]] | list[Any]:
         """Return the most probable tokens for each `[MASK]` in a text.

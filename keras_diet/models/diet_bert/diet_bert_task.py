@@ -32,7 +32,6 @@ from keras_diet.models.hub.document_inputs import DocumentInputs
 from keras_diet.models.hub.preprocessor import HubPreprocessor
 from keras_diet.models.hub.rebuild import rebuild_with_cached_positions
 from keras_diet.models.hub.task import HubTask
-from keras_diet.models.hub.token_rows import template_of
 from keras_diet.types import Config
 
 
@@ -41,29 +40,6 @@ class DietBertPreprocessor(HubPreprocessor):
 
     backbone_cls = DietBertBackbone
     tokenizer_cls = DietBertTokenizer
-
-    def build(self, input_shape: Any) -> None:
-        """Give the template of the tokenizer to KerasHub's packer, which packs in a graph."""
-        super().build(input_shape)
-        if hasattr(self, "packer"):
-            template, packer = template_of(self.tokenizer), self.packer
-            packer.start_value, packer.end_value = template.start, template.end
-            packer.sep_value = template.separator
-
-    def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Return what KerasHub's preprocessor returns in a graph, with masks and segments as here.
-
-        KerasHub masks padding tokens inside of a text too, and always numbers the segments.
-        """
-        import tensorflow as tf
-
-        outputs = super().call(x, y=y, sample_weight=sample_weight)
-        x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(outputs)
-        # From the end on, there is padding until the first token.
-        is_token = tf.cast(x["token_ids"] != self.tokenizer.pad_token_id, "int32")
-        x = {**x, "padding_mask": tf.cumsum(is_token, axis=-1, reverse=True) > 0}
-        x["segment_ids"] *= int(template_of(self.tokenizer).numbers_segments)
-        return keras.utils.pack_x_y_sample_weight(x, y, sample_weight)
 
 
 class DietBertTask(DocumentInputs, HubTask):

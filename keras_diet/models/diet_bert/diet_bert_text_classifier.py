@@ -11,7 +11,7 @@ from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, Die
 from keras_diet.models.diet_bert.hugging_face.heads import TEXT_CLASSIFIER
 from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.document_inputs import gather_tokens
-from keras_diet.models.hub.losses import default_accuracy, warn_if_loss_does_not_fit
+from keras_diet.models.hub.losses import default_accuracy
 from keras_diet.models.hub.preprocessor import PackingPreprocessor
 from keras_diet.models.hub.texts import is_one_text
 from keras_diet.types import Activation, Tensor
@@ -127,7 +127,6 @@ class DietBertTextTask(ClassifierTask, DietBertTask):
                 threshold = 0.0 if self.output_kind == "logits" else 0.5
                 metrics = [keras.metrics.BinaryAccuracy(threshold=threshold)]
         super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
-        warn_if_loss_does_not_fit(self, self.output_kind)
 
 
 def _is_squared_error(loss):
@@ -225,7 +224,7 @@ class DietBertTextClassifier(DietBertTextTask, TextClassifier):
         multi_label: bool = False,
         **kwargs: Any,
     ) -> None:
-        self.multi_label = validation.boolean("multi_label", multi_label)
+        self.multi_label = multi_label
         super().__init__(backbone, num_classes, preprocessor, activation, **kwargs)
 
     def classify(

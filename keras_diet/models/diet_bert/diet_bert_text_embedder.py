@@ -15,14 +15,15 @@ from keras_diet.data.columns import (
     is_columns,
     number_of_rows,
 )
+from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.layers.transformer.recomputed_call import call_in_chunks
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD
 from keras_diet.models.hub.document_inputs import gather_tokens
-from keras_diet.models.hub.losses import is_of_keras, of_output, warn_if_loss_does_not_fit
+from keras_diet.models.hub.losses import is_of_keras, of_output
 from keras_diet.models.hub.preprocessor import PackingPreprocessor
-from keras_diet.models.hub.task import checked_backbone
+from keras_diet.models.hub.task import HubTask
 from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.hub.texts_of_examples import TextsOfExamples, rows_of_texts
 from keras_diet.training.embedding_losses import EmbeddingLoss, unit_vectors
@@ -195,8 +196,10 @@ class DietBertTextEmbedder(TextsOfExamples, DietBertTask, TextEmbedder):
     """
 
     preprocessor_cls = DietBertTextEmbedderPreprocessor
+    output_kind = "embeddings"
     trained_head = NO_HEAD
 
+    @takes_arguments_of(HubTask)
     def __init__(
         self,
         backbone: DietBertBackbone,
@@ -204,27 +207,12 @@ class DietBertTextEmbedder(TextsOfExamples, DietBertTask, TextEmbedder):
         pooling_mode: str = "mean",
         normalize: bool = True,
         num_chunks: int | None = None,
-        compile: bool = True,
-        name: str | None = None,
-        trainable: bool | None = None,
+        **kwargs: Any,
     ) -> None:
-        # === Config ===
         self.pooling_mode = validation.choice("pooling_mode", pooling_mode, tuple(POOLING))
-        self.normalize = validation.boolean("normalize", normalize)
+        self.normalize = normalize
         self.num_chunks = num_chunks
-
-        # === Layers ===
-        self.backbone = checked_backbone(backbone)
-        self.preprocessor = preprocessor
-
-        # === Functional Model ===
-        super().__init__(
-            inputs=backbone.input,
-            outputs=self.outputs_of(**backbone.input),
-            compile=compile,
-            name=name,
-            trainable=trainable,
-        )
+        super().__init__(backbone, preprocessor, **kwargs)
 
     @property
     def num_chunks(self) -> int | None:
@@ -386,7 +374,6 @@ class DietBertTextEmbedder(TextsOfExamples, DietBertTask, TextEmbedder):
                 "Metrics of Keras cannot read the embeddings of several texts of an example. "
                 "Received: `metrics` with a loss of embeddings. Measure with `keras_diet.metrics`."
             )
-        warn_if_loss_does_not_fit(self, "embeddings")
 
     def encode_text(
         self,
@@ -409,10 +396,7 @@ class DietBertTextEmbedder(TextsOfExamples, DietBertTask, TextEmbedder):
         Returns:
             An array of shape `(num_texts, hidden_dim)`.
         """
-        texts = texts_of(text, "text")
-        order = self.host_preprocessor.order_by_length(texts)
-        found = self.predict([texts[i] for i in order], batch_size, verbose, callbacks=callbacks)
-        return found[np.argsort(order)]
+        return self.predict_sorted(texts_of(text, "text"), batch_size, verbose, callbacks)
 
     def encode_documents(self, documents: str | list[str], **kwargs: Any) -> Tensor:
         """Return the embeddings of one text or of several texts, as `encode_text`.

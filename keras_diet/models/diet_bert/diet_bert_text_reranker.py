@@ -9,11 +9,13 @@ from keras_hub.models import Task
 
 from keras_diet import validation
 from keras_diet.data.columns import host_column, number_of_rows
+from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_text_classifier import DietBertTextTask
 from keras_diet.models.diet_bert.hugging_face.heads import TEXT_RERANKER
 from keras_diet.models.hub.classes import Classes, checked_labels, checked_weights
 from keras_diet.models.hub.losses import of_output, sparse_loss
+from keras_diet.models.hub.task import HubTask
 from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.hub.texts_of_examples import TextsOfExamples, rows_of_texts
 from keras_diet.types import Activation, Config
@@ -100,26 +102,16 @@ class DietBertTextReranker(TextsOfExamples, DietBertTextTask, Task):
 
     trained_head = TEXT_RERANKER
 
+    @takes_arguments_of(HubTask)
     def __init__(
         self,
         backbone: DietBertBackbone,
         preprocessor: keras.layers.Layer | None = None,
         activation: Activation = None,
         dropout: float = 0.1,
-        compile: bool = True,
-        name: str | None = None,
-        trainable: bool | None = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(
-            backbone,
-            num_classes=1,
-            preprocessor=preprocessor,
-            activation=activation,
-            dropout=dropout,
-            compile=compile,
-            name=name,
-            trainable=trainable,
-        )
+        super().__init__(backbone, 1, preprocessor, activation, dropout, **kwargs)
 
     @property
     def default_loss(self) -> keras.losses.Loss:
@@ -297,10 +289,7 @@ class DietBertTextReranker(TextsOfExamples, DietBertTextTask, Task):
         if not isinstance(query, str):
             raise ValueError(f"`query` must be a string. Received: {query!r:.70}")
         texts = texts_of(texts, "texts")
-        order = self.host_preprocessor.order_by_length(texts)
-        pairs = ([query] * len(texts), [texts[i] for i in order])
-        found = self.predict(pairs, batch_size=batch_size, verbose=0)[:, 0]
-        scores = found[np.argsort(order)]
+        scores = self.predict_sorted(([query] * len(texts), texts), batch_size)[:, 0]
         return [
             {"index": int(i), "score": float(scores[i]), "text": texts[i]}
             for i in np.argsort(-scores, kind="stable")[:top_k]

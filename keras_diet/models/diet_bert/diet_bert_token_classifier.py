@@ -1,18 +1,41 @@
 """Classification of the words of sentences with a DietBert backbone."""
 
+import itertools
+import warnings
+from typing import Any
+
 import keras
+import numpy as np
 from keras_hub.models import Task
 
+from keras_diet.data.columns import number_of_rows
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.diet_bert.hugging_face.heads import TOKEN_CLASSIFIER
+from keras_diet.models.diet_bert.words import (
+    Pieces,
+    as_lists,
+    at_places,
+    check_one_per_word,
+    check_sentences,
+    pack_words,
+    split_words,
+)
+from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.document_inputs import rows_of_documents
-from keras_diet.models.token_classification.preprocessor import TokenClassifierPreprocessor
-from keras_diet.models.token_classification.token_classifier import TokenClassifier
+from keras_diet.models.hub.losses import token_loss
+from keras_diet.models.hub.preprocessor import (
+    PackingPreprocessor,
+    TokenPreprocessor,
+    checked_preprocessor,
+)
+from keras_diet.models.hub.token_rows import buckets_of, template_of
 from keras_diet.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class DietBertTokenClassifierPreprocessor(DietBertPreprocessor, TokenClassifierPreprocessor):
+class DietBertTokenClassifierPreprocessor(
+    PackingPreprocessor, DietBertPreprocessor, TokenPreprocessor
+):
     """Tokenize and pack sentences, and give the label of each word to its first token.
 
     A sentence is a list of words. The input is `[CLS]`, then the tokens of each word, then
@@ -70,9 +93,87 @@ class DietBertTokenClassifierPreprocessor(DietBertPreprocessor, TokenClassifierP
      - [Devlin et al., 2018](https://arxiv.org/abs/1810.04805), section 5.3
     """
 
+    # Labels are lists, one for each sentence.
+    converts_labels = True
+    # A tuple of sentences is an element of a dataset.
+    takes_tuples = False
+
+    def is_one(self, x: Any) -> bool:
+        """Return whether `x` is the words of a single sentence, without a batch axis."""
+        words = as_lists(x)
+        return isinstance(words, list) and all(isinstance(word, str) for word in words)
+
+    def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+        """Return sentences, and a label and a weight for each word, as lists of lists.
+
+        Raises:
+            ValueError: For a sentence that is not a list of words, for an empty sentence or word,
+                and for another number of labels or weights than words, with the row.
+        """
+        x, y, sample_weight = as_lists(x), as_lists(y), as_lists(sample_weight)
+        check_sentences(x, "x")
+        number_of_rows(x=x, y=y, sample_weight=sample_weight)
+        if y is not None:
+            check_one_per_word("y", y, x)
+        if sample_weight is not None:
+            if not any(isinstance(weights, list) for weights in sample_weight):
+                # A weight for each sentence.
+                pairs = zip(sample_weight, x, strict=True)
+                sample_weight = [[weight] * len(words) for weight, words in pairs]
+            check_one_per_word("sample_weight", sample_weight, x)
+        return x, y, sample_weight
+
+    def make_batch(
+        self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None
+    ) -> tuple[Any, Any, Any]:
+        """Return token ids, and labels and weights with a row for each sentence."""
+        length = self.sequence_length
+        inputs, places = self.pack_pieces(self.word_pieces(x))
+        if any(len(at) < len(words) for at, words in zip(places, x, strict=True)):
+            # Without numbers of the batch, Python shows it once.
+            warnings.warn(
+                f"Some sentences have more than sequence_length={length} tokens with `[CLS]` and "
+                "`[SEP]`. Their last words are cut off. Choose a larger `sequence_length`, or "
+                "split these sentences, as `tag` does by itself.",
+                stacklevel=2,
+            )
+        if y is None:
+            # Predictions of several batches become one array, so they have the same length.
+            return self.pack(inputs), None, None
+        if sample_weight is None:
+            sample_weight = [[1.0] * len(words) for words in x]
+        labels = at_places(y, places, length, "int32")
+        weights = at_places(sample_weight, places, length, "float32")
+        length = buckets_of(inputs["padding_mask"], self.lengths).max()
+        inputs = {name: array[:, :length] for name, array in inputs.items()}
+        return self.pack(inputs), labels[:, :length], weights[:, :length]
+
+    def word_pieces(self, sentences: list[list[str]]) -> list[list[Pieces]]:
+        """Return the token ids of each word of each sentence, at least one for a word."""
+        before = getattr(self.tokenizer, "before_word", "")
+        words = [before + word for sentence in sentences for word in sentence]
+        # Without `split`, a tokenizer takes lists of words for texts.
+        is_splitter = getattr(self.tokenizer, "split", True)
+        pieces = self.tokenizer.tokenize(words if is_splitter else [[word] for word in words])
+        unknown = [self.tokenizer.token_to_id(getattr(self.tokenizer, "oov_token", "<unk>"))]
+        remaining = (of_word or unknown for of_word in pieces)
+        return [[next(remaining) for _ in sentence] for sentence in sentences]
+
+    def pack_pieces(
+        self, pieces: list[list[Pieces]]
+    ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
+        """Return the inputs of a model, and the index of the first token of each word that fits."""
+        tokenizer = self.tokenizer
+        return pack_words(
+            pieces,
+            self.sequence_length,
+            template_of(tokenizer),
+            tokenizer.pad_token_id,
+        )
+
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class DietBertTokenClassifier(TokenClassifier, DietBertTask, Task):
+class DietBertTokenClassifier(ClassifierTask, DietBertTask, Task):
     """A DietBert backbone with a head that classifies each word, for example for named entities.
 
     The head computes logits for each token `i`, as in BERT:
@@ -145,6 +246,8 @@ class DietBertTokenClassifier(TokenClassifier, DietBertTask, Task):
     preprocessor_cls = DietBertTokenClassifierPreprocessor
     trained_head = TOKEN_CLASSIFIER
     takes_documents = True
+    backbone_output = "sequence_output"
+    one_class_per_example = False
 
     def outputs_of(self, document_first_tokens: Tensor | None = None, **inputs: Tensor) -> Tensor:
         """Return the outputs for all tokens of each sequence, or of each document."""
@@ -152,3 +255,92 @@ class DietBertTokenClassifier(TokenClassifier, DietBertTask, Task):
         if document_first_tokens is None:
             return outputs
         return rows_of_documents(outputs, inputs["document_ids"], document_first_tokens)
+
+    def compile(
+        self,
+        optimizer: Any = "auto",
+        loss: Any = "auto",
+        *,
+        weighted_metrics: Any = "auto",
+        **kwargs: Any,
+    ) -> None:
+        """Configure training, as `keras_hub.models.TextClassifier.compile`.
+
+        A loss that takes probabilities where the model returns logits, or the reverse, gives a
+        warning.
+
+        Args:
+            optimizer: As in `keras_hub.models.TextClassifier.compile`. Defaults to `"auto"`.
+            loss: As in `keras.Model.compile`. Defaults to `"auto"`, which means the cross-entropy
+                averaged over the words of a batch.
+            weighted_metrics: As in `keras.Model.compile`. Defaults to `"auto"`, which means the
+                accuracy over the words.
+            **kwargs: Keyword arguments of `keras.Model.compile`. `metrics` count all tokens, also
+                padding. So pass metrics as `weighted_metrics`.
+        """
+        if isinstance(optimizer, str) and optimizer == "auto":
+            # The learning rate of KerasHub.
+            optimizer = keras.optimizers.Adam(5e-5)
+        loss = token_loss(loss, from_logits=self.output_kind != "probabilities")
+        if isinstance(weighted_metrics, str) and weighted_metrics == "auto":
+            weighted_metrics = [keras.metrics.SparseCategoricalAccuracy()]
+        super().compile(optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs)
+
+    # === Data ===
+
+    def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+        """Return sentences, labels and weights for the preprocessor, after checking them.
+
+        Names of classes become numbers here.
+        """
+        x, y, sample_weight = super().columns(x, y, sample_weight)
+        if y is not None:
+            labels, _ = self.checked_targets(list(itertools.chain.from_iterable(y)))
+            labels = iter(labels.tolist())
+            y = [list(itertools.islice(labels, len(words))) for words in x]
+        return x, y, sample_weight
+
+    def tag(self, sentences: Any, batch_size: int | None = None) -> list[list[dict[str, Any]]]:
+        """Return the most probable class of each word, with its probability.
+
+        The probability of a class is the softmax of the logits at the first token of the word. A
+        sentence with more tokens than `sequence_length` is split into parts of whole words. Each
+        part is classified by itself, so every word gets a class, but it only sees the words of its
+        part.
+
+        Args:
+            sentences: A list of sentences. A sentence is a list of words.
+            batch_size: int or `None`. Number of sentences, or parts, in a batch. Defaults to
+                `None`, which means 32.
+
+        Returns:
+            For each sentence, a list with a dictionary for each word: `"word"`, `"label"`, which is
+            a name of `class_names`, or the index of the class without names, and `"probability"`,
+            a float.
+
+        Raises:
+            ValueError: If the model has no preprocessor, or an activation that does not return
+                probabilities, or if `sentences` is not a list of lists of words.
+
+        Example:
+
+        ```python
+        for word in classifier.tag([["the", "quick", "fox"]])[0]:
+            word["word"], word["label"], word["probability"]
+        ```
+        """
+        preprocessor = checked_preprocessor(self, "tag")
+        to_probabilities = self.probability_function("tag")
+        sentences, _, _ = preprocessor.columns(sentences)
+        special = template_of(preprocessor.tokenizer).num_special_tokens(1)
+        room = preprocessor.sequence_length - special
+        pieces = preprocessor.word_pieces(sentences)
+        parts = [part for words in pieces for part in split_words(words, room)]
+        inputs, places = preprocessor.pack_pieces(parts)
+        outputs = self.predict_by_length(inputs, batch_size)
+        of_words = np.concatenate([row[at] for row, at in zip(outputs, places, strict=True)])
+        probabilities = iter(to_probabilities(of_words))
+        return [
+            [{"word": word, **self.best_classes(next(probabilities), 1)[0]} for word in words]
+            for words in sentences
+        ]

@@ -1,7 +1,6 @@
 """The WordPiece tokenizer of the DietBert models."""
 
 import os
-import sys
 from typing import Any, Self
 
 import keras
@@ -9,7 +8,6 @@ import tokenizers
 from keras_hub.models import BertTokenizer
 from keras_hub.tokenizers import WordPieceTokenizer
 
-from keras_diet import validation
 from keras_diet.data.columns import in_graph
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.hugging_face.checkpoint import is_hugging_face_folder
@@ -30,7 +28,7 @@ _OF_KERASHUB = (
 class DietBertTokenizer(FastTokenizer, WordPieceTokenizer):
     """A WordPiece tokenizer with BERT's special tokens.
 
-    It takes and returns what `keras_hub.models.BertTokenizer` does. Its token ids are those of
+    It takes and returns what `keras_hub.models.BertTokenizer` does. Its token ids equal those of
     BERT's own tokenizer: the `tokenizers` package computes them, as in Hugging Face's
     `transformers.BertTokenizer`.
 
@@ -99,7 +97,6 @@ class DietBertTokenizer(FastTokenizer, WordPieceTokenizer):
         mask_token: str | None = None,
         **kwargs: Any,
     ) -> None:
-        validation.boolean("lowercase", lowercase)
         names = {"cls": cls_token, "sep": sep_token, "pad": pad_token, "mask": mask_token}
         self._names_of_special_tokens = names
         super().__init__(vocabulary=vocabulary, lowercase=lowercase, **kwargs)
@@ -133,13 +130,8 @@ class DietBertTokenizer(FastTokenizer, WordPieceTokenizer):
 
     def tokenize(self, inputs: Any) -> Any:
         """Return the tokens of texts, as `keras_hub.tokenizers.WordPieceTokenizer.tokenize`."""
-        if not self.split:
-            return WordPieceTokenizer.tokenize(self, inputs)
-        if in_graph():
-            # BERT removes U+0000. In tensorflow-text it would end the text.
-            strings = sys.modules["tensorflow"].strings
-            return WordPieceTokenizer.tokenize(self, strings.regex_replace(inputs, r"\x00", ""))
-        return super().tokenize(inputs)
+        is_plain = self.split and not in_graph()
+        return super().tokenize(inputs) if is_plain else WordPieceTokenizer.tokenize(self, inputs)
 
     def fast_tokenizer(self) -> tokenizers.Tokenizer:
         """Return the tokenizer of the `tokenizers` package with the same arguments."""
@@ -206,12 +198,6 @@ class DietBertTokenizer(FastTokenizer, WordPieceTokenizer):
             return cls(**{**read_words(bert), **kwargs})
         if isinstance(bert, (str, os.PathLike)):
             bert = BertTokenizer.from_preset(os.fspath(bert))
-        if not isinstance(bert, BertTokenizer):
-            raise ValueError(
-                "`bert` must be a `keras_hub.models.BertTokenizer`, the address of a preset of "
-                "one, or a folder into which `save_pretrained` of Hugging Face wrote a BERT and "
-                f"its tokenizer. Received: bert={bert!r}"
-            )
         config = bert.get_config()
         arguments = {name: config[name] for name in _OF_KERASHUB}
         names = {f"{role}_token": getattr(bert, f"{role}_token") for role in _OF_BERT}

@@ -1,8 +1,6 @@
 """The tokenizers of trained encoders, from Hugging Face's `tokenizer.json`."""
 
-import itertools
 import os
-import sys
 from pathlib import Path
 from typing import Any, Self
 
@@ -11,7 +9,7 @@ import numpy as np
 import tokenizers
 
 from keras_diet import validation
-from keras_diet.data.columns import host_column, in_graph
+from keras_diet.data.columns import host_column
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.hugging_face.tokenizer_files import (
     FILE,
@@ -40,7 +38,7 @@ class HuggingFaceTokenizer(FastTokenizer):
     | BERT | `[CLS] A [SEP]` | `[CLS] A [SEP] B [SEP]` | 0 and 1 |
     | RoBERTa, XLM-R, MPNet | `<s> A </s>` | `<s> A </s> </s> B </s>` | 0 |
 
-    It replaces `DietBertTokenizer` in all preprocessors and presets. Token ids are those of
+    It replaces `DietBertTokenizer` in all preprocessors and presets. Token ids equal those of
     `transformers.AutoTokenizer` with `add_special_tokens=False`, if `from_hugging_face` reads the
     folder. As there, names of special tokens in a text become special tokens.
 
@@ -122,8 +120,8 @@ class HuggingFaceTokenizer(FastTokenizer):
         super().__init__(dtype=dtype, **kwargs)
         names = {"cls": cls_token, "sep": sep_token, "pad": pad_token, "mask": mask_token}
         self._names_of_special_tokens = {**names, "unk": unk_token}
-        self.split_special_tokens = validation.boolean("split_special_tokens", split_special_tokens)
-        self.number_segments = validation.boolean("number_segments", number_segments)
+        self.split_special_tokens = split_special_tokens
+        self.number_segments = number_segments
         self.sequence_length = validation.optional_positive_int("sequence_length", sequence_length)
         self.file_assets = [FILE]
         self.set_tokenizer(tokenizer)
@@ -199,32 +197,9 @@ class HuggingFaceTokenizer(FastTokenizer):
         """The token of a word without tokens."""
         return self.unk_token or self.pad_token
 
-    def tokenize(self, inputs: Any) -> Any:
-        """Return the tokens of texts, in the forms of KerasHub's tokenizers."""
-        return self._in_graph(inputs) if in_graph() else super().tokenize(inputs)
-
     def call(self, inputs: Any, training: Any = None) -> Any:
         """Return the tokens of texts, as `tokenize`."""
         return self.tokenize(inputs)
-
-    def _in_graph(self, inputs):
-        """Return the tokens of a tensor of texts, which a Python function computes."""
-        tensorflow = sys.modules["tensorflow"]
-        dtype = "object" if self.compute_dtype == "string" else self.compute_dtype
-
-        def encode(texts):
-            rows = self.encode(texts)
-            tokens = list(itertools.chain.from_iterable(rows))
-            return np.array(tokens, dtype), np.array([len(row) for row in rows], "int64")
-
-        texts, types = tensorflow.reshape(inputs, [-1]), (self.compute_dtype, "int64")
-        tokens, sizes = tensorflow.numpy_function(encode, [texts], types)
-        tokens.set_shape([None])
-        sizes.set_shape(texts.shape)
-        rows = tensorflow.RaggedTensor.from_row_lengths(tokens, sizes, validate=False)
-        if self.sequence_length:
-            rows = rows.to_tensor(shape=(None, self.sequence_length))
-        return rows if inputs.shape.rank else rows[0]
 
     def tokenize_with_masks(self, text: str) -> list[int]:
         """Return the tokens of a text. Mask tokens may take the space before them."""

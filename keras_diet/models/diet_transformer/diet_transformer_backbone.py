@@ -223,7 +223,7 @@ class DietTransformerBackbone(HubBackbone):
 
         Args:
             token_ids: Integers of shape `(B, S)`.
-            padding_mask: Boolean or 0/1 tensor `(B, S)`, or `None` if there is no padding.
+            padding_mask: Boolean or 0/1 tensor `(B, S)`, or `None` without padding.
             training: bool or `None`. Whether dropout is active.
         """
         x = self.embed(token_ids, self.encoder_input_encoding, training=training)

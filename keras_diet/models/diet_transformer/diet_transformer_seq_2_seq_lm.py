@@ -22,9 +22,9 @@ from keras_diet.models.diet_transformer.diet_transformer_seq_2_seq_lm_preprocess
     DietTransformerSeq2SeqLMPreprocessor,
 )
 from keras_diet.models.hub.classes import Classes
-from keras_diet.models.hub.losses import token_loss, warn_if_loss_does_not_fit
+from keras_diet.models.hub.losses import token_loss
 from keras_diet.models.hub.preprocessor import checked_preprocessor
-from keras_diet.models.hub.task import HubTask, checked_backbone
+from keras_diet.models.hub.task import HubTask
 from keras_diet.models.hub.texts import is_one_text
 from keras_diet.models.hub.token_inputs import check_token_inputs
 from keras_diet.samplers import BeamSearchSampler
@@ -87,28 +87,16 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
 
     backbone_cls = DietTransformerBackbone
     preprocessor_cls = DietTransformerSeq2SeqLMPreprocessor
+    output_kind = "logits"
 
-    def __init__(
-        self,
-        backbone: DietTransformerBackbone,
-        preprocessor: keras.layers.Layer | None = None,
-        compile: bool = True,
-        name: str | None = None,
-        trainable: bool | None = None,
-    ) -> None:
-        # `compile` may change it.
+    def make_head(self) -> None:
+        """Set the default sampler, which `compile` may change."""
         self.sampler = BeamSearchSampler()
 
-        # === Layers ===
-        self.backbone = checked_backbone(backbone)
-        self.preprocessor = preprocessor
-
-        # === Functional Model ===
-        hidden_states = backbone(backbone.input)["decoder_sequence_output"]
-        outputs = backbone.token_embedding(hidden_states, reverse=True)
-        super().__init__(
-            inputs=backbone.input, outputs=outputs, compile=compile, name=name, trainable=trainable
-        )
+    def outputs_of(self, **inputs: Tensor) -> Tensor:
+        """Return the logits for the inputs of the backbone."""
+        hidden_states = self.backbone(inputs)["decoder_sequence_output"]
+        return self.backbone.token_embedding(hidden_states, reverse=True)
 
     @property
     def classes(self) -> Classes:
@@ -142,7 +130,6 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         if isinstance(sampler, str) and sampler == "auto":
             sampler = self.sampler
         super().compile(optimizer=optimizer, loss=token_loss(loss), sampler=sampler, **kwargs)
-        warn_if_loss_does_not_fit(self, "logits")
 
     def get_config(self) -> Config:
         """Return the arguments of `from_config`: those of the constructor, and the sampler."""
@@ -222,12 +209,6 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
                 "`max_length`, `batch_size` and `truncate` need a preprocessor. Received: "
                 f"preprocessor=None, max_length={max_length}, batch_size={batch_size}, "
                 f"truncate={truncate}"
-            )
-        longest = self.backbone.max_sequence_length
-        if max_length is not None and max_length > longest:
-            raise ValueError(
-                f"`max_length` must be at most {longest}, the `max_sequence_length` of the "
-                f"backbone. Received: max_length={max_length}. Choose a smaller `max_length`."
             )
         if stop_token_ids is not None and not isinstance(stop_token_ids, str):
             # Without any, a target never ends.

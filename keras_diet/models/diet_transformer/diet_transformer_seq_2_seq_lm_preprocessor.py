@@ -1,6 +1,6 @@
 """From pairs of raw texts to the inputs of `DietTransformerSeq2SeqLM`, and back to texts."""
 
-import unicodedata
+import operator
 import warnings
 from collections.abc import Mapping
 from typing import Any
@@ -23,7 +23,6 @@ SOURCE, TARGET = "encoder_text", "decoder_text"
 # What `rows_of_tokens` returns.
 SOURCE_TOKENS, TARGET_TOKENS = "encoder_tokens", "decoder_tokens"
 
-_NAMES = ("token_ids", "padding_mask")
 # Tensor2Tensor searches for translations up to this number of tokens longer than their sources.
 _EXTRA_LENGTH = 50
 
@@ -98,7 +97,6 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
     converts_labels = True
     takes_tuples = False
     makes_texts = True
-    _has_warned = False
 
     def __init__(
         self,
@@ -125,9 +123,7 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
                 "`y` and `sample_weight` must be `None`, because the preprocessor makes the "
                 f"weights. Received: {type(sample_weight).__name__}. Pass the texts only."
             )
-        pairs = self._checked_pairs(x if y is None else {SOURCE: x, TARGET: y})
-        self._warn_if_cut(pairs)
-        return pairs, None, None
+        return self._checked_pairs(x if y is None else {SOURCE: x, TARGET: y}), None, None
 
     def _checked_pairs(self, x):
         if not isinstance(x, Mapping) or set(x) != {SOURCE, TARGET}:
@@ -141,58 +137,31 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         number_of_rows(**pairs)
         return pairs
 
-    def call(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
-        """Return inputs, labels and weights in a graph of TensorFlow, such as in `tf.data`.
-
-        Nothing is checked there, and `length_buckets` are not used.
-        """
-        x = x if y is None else {SOURCE: x, TARGET: y}
-        sources, targets = self.tokenizer(x[SOURCE]), self.tokenizer(x[TARGET])
-        inputs = self.encoder_packer(sources, add_start_value=False)
-        prompts = self.decoder_packer(targets, add_end_value=False)
-        names = (f"{side}_{name}" for side in ("encoder", "decoder") for name in _NAMES)
-        labels = self.decoder_packer(targets, add_start_value=False)
-        return dict(zip(names, (*inputs, *prompts), strict=True)), *labels
-
     def make_batch(
         self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None
     ) -> tuple[Any, Any, Any]:
         """Return inputs, labels and weights for some sources and targets."""
         sources, targets = self._tokens(x)
         lengths = self.encoder_sequence_length, self.decoder_sequence_length
+        longest = [1 + max(map(len, rows)) for rows in (sources, targets)]
+        if any(map(operator.gt, longest, lengths)):
+            # Without numbers of the batch, Python shows it once.
+            warnings.warn(
+                f"Some pairs are cut to encoder_sequence_length={lengths[0]} and "
+                f"decoder_sequence_length={lengths[1]} tokens with the end token. Remove these "
+                "pairs, or choose larger lengths. `generate` refuses such a source without "
+                "`truncate=True`.",
+                stacklevel=2,
+            )
         if self.length_buckets:
             # Compilers compile one program for each length, not for each pair of lengths.
-            longest = max(
-                min(1 + max(map(len, rows)), length)
-                for rows, length in zip((sources, targets), lengths, strict=True)
-            )
-            bucket = next((n for n in self.lengths if n >= longest), self.lengths[-1])
+            size = max(map(min, longest, lengths))
+            bucket = next((n for n in self.lengths if n >= size), self.lengths[-1])
             lengths = tuple(min(bucket, length) for length in lengths)
         inputs = self._inputs(sources, targets, *lengths)
         ended = self._ended(targets, lengths[1])
         labels = padded(ended, lengths[1:], self.tokenizer.pad_token_id)
         return inputs, labels, inputs["decoder_padding_mask"]
-
-    def _warn_if_cut(self, pairs):
-        """Warn once of pairs that are longer than the model: of all pairs, or of a first batch."""
-        if self._has_warned:
-            return
-        lengths = {SOURCE: self.encoder_sequence_length, TARGET: self.decoder_sequence_length}
-        cut = set()
-        for name, length in lengths.items():
-            # A token has at least one byte of the normalized text, beside the space before it.
-            long = [i for i, text in enumerate(pairs[name]) if _num_bytes(text) + 1 >= length]
-            rows = self.tokenizer.tokenize([pairs[name][i] for i in long]) if long else []
-            cut |= {i for i, row in zip(long, rows, strict=True) if len(row) >= length}
-        if cut:
-            self._has_warned = True
-            warnings.warn(
-                f"{len(cut)} of {len(pairs[SOURCE])} pairs are cut to encoder_sequence_length="
-                f"{lengths[SOURCE]} and decoder_sequence_length={lengths[TARGET]} tokens with the "
-                "end token. This warning comes once. Remove these pairs, or choose larger "
-                "lengths. `generate` refuses such a source without `truncate=True`.",
-                stacklevel=3,
-            )
 
     def _tokens(self, x):
         # A call of the layer would take longer.
@@ -334,8 +303,3 @@ def _check_numbers(
                 f"special tokens. Received: {len(tokens)} tokens in row {row}. Change the text, "
                 f"choose another `{argument}`, or cut long texts with `truncate=True`."
             )
-
-
-def _num_bytes(text):
-    """Return the number of bytes of a text as SentencePiece normalizes it by default."""
-    return len(unicodedata.normalize("NFKC", text).encode("utf-8", "replace"))

@@ -8,10 +8,11 @@ import numpy as np
 from keras import ops
 
 from keras_diet import validation
+from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.layers.initializers import bert_initializer
 from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.classes import Classes
-from keras_diet.models.hub.task import HubTask, checked_backbone
+from keras_diet.models.hub.task import HubTask
 from keras_diet.types import Activation, Config, Tensor
 
 
@@ -46,6 +47,7 @@ class ClassifierTask(HubTask):
     # Whether an example has one class, and not one for each token.
     one_class_per_example = True
 
+    @takes_arguments_of(HubTask)
     def __init__(
         self,
         backbone: HubBackbone,
@@ -53,12 +55,10 @@ class ClassifierTask(HubTask):
         preprocessor: keras.layers.Layer | None = None,
         activation: Activation = None,
         dropout: float = 0.1,
-        compile: bool = True,
-        name: str | None = None,
-        trainable: bool | None = None,
+        *,
         class_names: Sequence[str] | None = None,
+        **kwargs: Any,
     ) -> None:
-        # === Config ===
         # The default loss depends on the number of classes and on the activation.
         if class_names is not None:
             class_names = _checked_names(class_names, num_classes)
@@ -68,27 +68,18 @@ class ClassifierTask(HubTask):
         self.activation = keras.activations.get(activation)
         self.dropout = validation.rate("dropout", dropout)
         self.check_head()
+        super().__init__(backbone, preprocessor, **kwargs)
 
-        # === Layers ===
-        self.backbone = checked_backbone(backbone)
-        self.preprocessor = preprocessor
-        dtype = backbone.dtype_policy
-        self.output_dropout = keras.layers.Dropout(dropout, dtype=dtype, name="classifier_dropout")
+    def make_head(self) -> None:
+        """Create the layers of the head."""
+        dtype, name = self.backbone.dtype_policy, "classifier_dropout"
+        self.output_dropout = keras.layers.Dropout(self.dropout, dtype=dtype, name=name)
         self.output_dense = keras.layers.Dense(
             self.num_classes,
             activation=self.activation,
             kernel_initializer=bert_initializer(),
             dtype=dtype,
             name="logits",
-        )
-
-        # === Functional Model ===
-        super().__init__(
-            inputs=backbone.input,
-            outputs=self.outputs_of(**backbone.input),
-            compile=compile,
-            name=name,
-            trainable=trainable,
         )
 
     def outputs_of(self, **inputs: Tensor) -> Tensor:
@@ -124,7 +115,7 @@ class ClassifierTask(HubTask):
     # === Outputs ===
 
     @property
-    def output_kind(self) -> str | None:
+    def output_kind(self) -> str | None:  # type: ignore[override]
         """`"logits"` or `"probabilities"`, or `None` if it is not known."""
         if self.activation is keras.activations.linear:
             return "logits"

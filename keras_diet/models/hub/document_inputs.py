@@ -23,10 +23,8 @@ class DocumentInputs:
 
     # Whether the model has outputs for each token. If not, the ids alone raise a `ValueError`.
     takes_documents = True
-
-    def outputs_of(self, *args: Any, **inputs: Any) -> Any:
-        """Return the outputs for inputs by name, of which `document_ids` may be left out."""
-        raise NotImplementedError
+    # The outputs for inputs by name, of which `document_ids` may be left out.
+    outputs_of: Any
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
         """Return the outputs."""

@@ -58,15 +58,15 @@ def default_accuracy(loss: Any) -> keras.metrics.Metric:
     return keras.metrics.SparseCategoricalAccuracy()
 
 
-def warn_if_loss_does_not_fit(task: keras.Model, output_kind: str | None) -> None:
+def warn_if_loss_does_not_fit(task: Any) -> None:
     """Warn if a loss of a compiled task takes other outputs than the task returns.
 
     Only the losses of Keras are checked.
 
     Args:
         task: A task that is compiled.
-        output_kind: `"logits"`, `"probabilities"`, `"embeddings"`, or `None` if it is not known.
     """
+    output_kind = task.output_kind
     for loss in keras.tree.flatten(task.loss):
         loss = keras.losses.get(loss) if isinstance(loss, str) else loss
         name = getattr(loss, "__name__", type(loss).__name__)
@@ -81,6 +81,6 @@ def warn_if_loss_does_not_fit(task: keras.Model, output_kind: str | None) -> Non
             warnings.warn(
                 f"`{name}` takes {expected} here, but `{type(task).__name__}` returns "
                 f"{output_kind}. {remedy}",
-                # The caller of `compile`.
-                stacklevel=3,
+                # The caller of `compile` of a task, which calls that of its base class.
+                stacklevel=4,
             )

@@ -1,6 +1,8 @@
 """The base classes of preprocessors, and which of them fits a task and a backbone."""
 
+import itertools
 import os
+import sys
 from typing import Any, Self
 
 import keras
@@ -13,13 +15,15 @@ from keras_diet.layers.configuration import constructor_arguments, with_argument
 from keras_diet.models.hub.classes import numbers_of
 from keras_diet.models.hub.presets import finish_replacing
 from keras_diet.models.hub.texts import is_one_text, is_pair, texts_of
-from keras_diet.models.hub.token_rows import pack_documents, pack_segments, template_of
+from keras_diet.models.hub.token_rows import pack_documents, pack_segments
 from keras_diet.training.trainers import divides_rows
 from keras_diet.types import Config
 
 # KerasHub's names for the lengths of sequences that a preprocessor makes.
 # The last one is an alias in encoder-decoders.
 SEQUENCE_LENGTHS = ("encoder_sequence_length", "decoder_sequence_length", "sequence_length")
+# Texts that are tokenized at a time. `tokenizers` returns kilobytes for each.
+_TEXTS = 1024
 
 
 class TokenPreprocessor(Preprocessor):
@@ -36,6 +40,10 @@ class TokenPreprocessor(Preprocessor):
         self.tokenizer = tokenizer
         self.sequence_length = sequence_length
 
+    def map_in_graph(self, *parts: Any) -> Any:
+        """Raise an error. Examples have several texts or become several rows."""
+        raise NotImplementedError(f"`{type(self).__name__}` does not work in a graph.")
+
 
 class HostPreprocessor:
     """What tasks ask a preprocessor, which works on the host in two steps.
@@ -50,8 +58,6 @@ class HostPreprocessor:
     makes_labels = False
     # Whether `y` holds what users write, such as texts, and the preprocessor makes labels of it.
     converts_labels = False
-    # Whether batches hold something random, such as masks.
-    is_random = False
     # Whether the tokenizer turns the tokens that a model generates into texts.
     makes_texts = False
     # Whether several texts share a sequence.
@@ -64,20 +70,9 @@ class HostPreprocessor:
     columns: Any
     make_batch: Any
 
-    def sizes_of_texts(self, texts: list[str]) -> list[int]:
-        """Return a number for each text that grows with its length."""
-        return [len(text) for text in texts]
-
-    def order_by_length(self, texts: list[str]) -> list[int]:
-        """Return the indices of texts, the longest first, so that texts in a batch need no padding.
-
-        Packed batches of texts of all lengths have about the same number of sequences, so these
-        texts keep their order.
-        """
-        order = list(range(len(texts)))
-        if not self.packed and len(texts) > 1:
-            order.sort(key=self.sizes_of_texts(texts).__getitem__, reverse=True)
-        return order
+    def tokenized(self, x: Any) -> Any:
+        """Return columns of texts as `make_batch` takes them without tokenizing, if it can."""
+        return x
 
 
 class ForeignPreprocessor(HostPreprocessor):
@@ -143,9 +138,15 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
 
     # === Data ===
 
-    def sizes_of_texts(self, texts: list[str]) -> list[int]:
-        """Return the number of tokens of each text."""
-        return [len(tokens) for tokens in self.tokenizer.tokenize(texts)]
+    def tokenized(self, x: Any) -> Any:
+        """Return columns with an array of tokens for each text."""
+
+        def tokens_of(texts):
+            parts = (texts[i : i + _TEXTS] for i in range(0, len(texts), _TEXTS))
+            rows = itertools.chain.from_iterable(map(self.tokenizer.tokenize, parts))
+            return [np.asarray(row, "int32") for row in rows]
+
+        return map_columns(tokens_of, x)
 
     def __call__(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Return NumPy arrays for a batch, or for one example without a batch axis."""
@@ -154,15 +155,40 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
             # An element of a dataset: examples, perhaps with labels and weights.
             x, y, sample_weight = keras.utils.unpack_x_y_sample_weight(x)
         if in_graph():
-            return super().__call__(x, y=y, sample_weight=sample_weight)
+            return self.map_in_graph(x, y, sample_weight)
         is_one = self.is_one(x)
         if is_one:
             x, y, sample_weight = map_columns(lambda part: [part], (x, y, sample_weight))
-        generator = np.random.default_rng(np.random.randint(2**31)) if self.is_random else None
-        batch = self.make_batch(*self.columns(x, y, sample_weight), generator)
+        batch = self.make_batch(*self.columns(x, y, sample_weight))
         if is_one:
             batch = map_columns(lambda array: array[0], batch)
         return keras.utils.pack_x_y_sample_weight(*batch)
+
+    def map_in_graph(self, *parts: Any) -> Any:
+        """Return what the preprocessor makes in a graph of TensorFlow, which calls it in Python."""
+        tf = sys.modules["tensorflow"]
+
+        def example_of(tensor):
+            shape = [size or 1 for size in tensor.shape]
+            if tensor.dtype == "string":
+                return np.full(shape, "a").tolist()
+            return np.zeros(shape, tensor.dtype.as_numpy_dtype)
+
+        # An example tells the shapes. The number of rows may be open.
+        with tf.init_scope():
+            example = self(*map_columns(example_of, parts))
+        tensors: list[Any] = []
+        map_columns(tensors.append, parts)
+
+        def call(*arrays):
+            remaining = iter(arrays)
+            return keras.tree.flatten(self(*map_columns(lambda _: next(remaining), parts)))
+
+        leaves = keras.tree.flatten(example)
+        outputs = tf.numpy_function(call, tensors, [leaf.dtype for leaf in leaves])
+        for output, leaf in zip(outputs, leaves, strict=True):
+            output.set_shape([*tensors[0].shape[:1], *leaf.shape[tensors[0].shape.rank :]])
+        return keras.tree.pack_sequence_as(example, outputs)
 
     def is_one(self, x: Any) -> bool:
         """Return whether `x` is one example, without a batch axis."""
@@ -194,21 +220,10 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
                 if isinstance(x, tuple)
                 else texts_of(x)
             )
-        self.check_length(len(x) if isinstance(x, tuple) else 1)
         y = map_columns(lambda column: numbers_of(column, "y"), y)
         sample_weight = map_columns(lambda w: numbers_of(w, "sample_weight"), sample_weight)
         number_of_rows(x=x, y=y, sample_weight=sample_weight)
         return x, y, sample_weight
-
-    def check_length(self, num_texts: int) -> None:
-        """Raise a `ValueError` if sequences of some texts have no room for a token of a text."""
-        shortest = template_of(self.tokenizer).num_special_tokens(num_texts) + 1
-        if shortest > self.lengths[-1]:
-            raise ValueError(
-                f"`sequence_length` must be at least {shortest}, for the special tokens of "
-                f"{num_texts} segments and one token. Received: "
-                f"sequence_length={self.lengths[-1]}"
-            )
 
     def make_batch(
         self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None
@@ -216,7 +231,7 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
         """Return the inputs, labels and weights of the model for some rows of the columns.
 
         Args:
-            x: Rows of what `columns` returns.
+            x: Rows of what `columns` returns, or of what `tokenized` makes of it.
             y: Rows of labels, or `None`.
             sample_weight: Rows of weights, or `None`.
             generator: The random numbers of the batch. `None` if nothing is random.
@@ -224,14 +239,12 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
         Returns:
             A tuple of NumPy arrays, dictionaries of them, or `None`.
         """
-        segments = x if isinstance(x, tuple) else (x,)
-        inputs = pack_segments(
+        segments = [
             # A call of the layer would handle every token as an input.
-            [self.tokenizer.tokenize(texts) for texts in segments],
-            self.tokenizer,
-            self.lengths,
-            self.truncate,
-        )
+            texts if isinstance(texts[0], np.ndarray) else self.tokenizer.tokenize(texts)
+            for texts in (x if isinstance(x, tuple) else (x,))
+        ]
+        inputs = pack_segments(segments, self.tokenizer, self.lengths, self.truncate)
         return inputs, y, sample_weight
 
     @property
@@ -285,7 +298,7 @@ class PackingPreprocessor(HubPreprocessor):
     """
 
     def __init__(self, *args: Any, packed: bool = False, **kwargs: Any) -> None:
-        self.packed = validation.boolean("packed", packed)
+        self.packed = packed
         super().__init__(*args, **kwargs)
         if self.packed and self.length_buckets:
             raise ValueError(

@@ -47,17 +47,8 @@ def _task_like(task: Task, backbone: keras.Model) -> Task:
 
 
 def rebuild_with_cached_positions(model: Any) -> Any:
-    """Return a copy of a backbone or a task that holds positional scores.
-
-    Raises:
-        ValueError: If the model has no position bias, or its positions are cached already.
-    """
+    """Return a copy of a backbone or a task that holds positional scores."""
     backbone = getattr(model, "backbone", model)
-    if backbone.cached_positions or not backbone.encoder.position_biases:
-        raise ValueError(
-            "Positions can be cached once, in a model with a position bias. Received: "
-            f"{backbone.position_encoding!r}, cached_positions={backbone.cached_positions}"
-        )
     changes = arguments_of_copy(backbone.attention_implementation)
     copy = rebuild(model, changes)
     cached = getattr(copy, "backbone", copy).encoder.position_biases

@@ -18,7 +18,7 @@ from keras_diet.models.hub.data_methods import DataMethods
 from keras_diet.models.hub.model_files import ModelFiles
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
 from keras_diet.models.hub.token_inputs import TokenInput
-from keras_diet.types import Config
+from keras_diet.types import Config, Tensor
 
 
 class HubTask(ModelFiles, DataMethods):
@@ -31,18 +31,60 @@ class HubTask(ModelFiles, DataMethods):
     - The preprocessor must fit the backbone.
     - A preset appears whole or not at all.
 
-    A subclass may override `classes` to have labels checked. A task with more inputs than its
-    backbone overrides `token_inputs`.
+    A subclass makes the layers of its head in `make_head`, and calls them in `outputs_of`. It may
+    override `classes` to have labels checked. A task with more inputs than its backbone overrides
+    `make_inputs` and `token_inputs`.
 
     Args:
-        *args: Arguments of `keras_hub.models.Task`.
-        **kwargs: Keyword arguments of `keras_hub.models.Task`.
+        backbone: A backbone of this library.
+        preprocessor: A preprocessor, or `None`. Defaults to `None`.
+        compile: bool. Whether to compile the model with its defaults. Defaults to `True`.
+        name: str or `None`. Name of the model.
+        trainable: bool or `None`. Whether the weights are trained. Defaults to `None`, which
+            leaves frozen layers frozen.
     """
 
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        super().__init__(*args, **kwargs)
-        self.backbone.register_task(self)
+    def __init__(
+        self,
+        backbone: HubBackbone,
+        preprocessor: keras.layers.Layer | None = None,
+        compile: bool = True,
+        name: str | None = None,
+        trainable: bool | None = None,
+    ) -> None:
+        if not isinstance(backbone, HubBackbone):
+            raise ValueError(
+                "`backbone` must be a backbone of keras_diet. Received: "
+                f"{type(backbone).__module__.partition('.')[0]}.{type(backbone).__name__}. Convert "
+                "a trained BERT with `keras_diet.models.DietBertBackbone.from_bert`."
+            )
+        # === Layers ===
+        self.backbone = backbone
+        self.preprocessor = preprocessor
+        self.make_head()
+
+        # === Functional Model ===
+        inputs = self.make_inputs()
+        super().__init__(
+            inputs=inputs,
+            outputs=self.outputs_of(**inputs),
+            compile=compile,
+            name=name,
+            trainable=trainable,
+        )
+        backbone.register_task(self)
         check_preprocessor_fits(self)
+
+    def make_head(self) -> None:
+        """Create the layers of the head, if any."""
+
+    def make_inputs(self) -> dict[str, Any]:
+        """Return the symbolic inputs, by default those of the backbone."""
+        return self.backbone.input
+
+    def outputs_of(self, **inputs: Tensor) -> Any:
+        """Return the outputs for the inputs of the model."""
+        raise NotImplementedError
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
@@ -124,17 +166,6 @@ class HubTask(ModelFiles, DataMethods):
         self.backbone.quantize(mode, config=config, filters=filters, **kwargs)
         # PyTorch lists the weights of a model when the model is built.
         self.build(self.input_shape)
-
-
-def checked_backbone(backbone: Any) -> Any:
-    """Return the backbone of a task, or raise a `ValueError` if another library made it."""
-    if not isinstance(backbone, HubBackbone):
-        raise ValueError(
-            "`backbone` must be a backbone of keras_diet. Received: "
-            f"{type(backbone).__module__.partition('.')[0]}.{type(backbone).__name__}. Convert a "
-            "trained BERT with `keras_diet.models.DietBertBackbone.from_bert`."
-        )
-    return backbone
 
 
 @contextlib.contextmanager

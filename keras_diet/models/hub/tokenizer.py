@@ -8,7 +8,6 @@ import numpy as np
 import tokenizers
 from keras_hub.models import Tokenizer
 
-from keras_diet import validation
 from keras_diet.data.columns import host_column
 from keras_diet.models.hub.presets import finish_replacing
 from keras_diet.models.hub.texts import is_one_text, texts_of
@@ -29,10 +28,6 @@ class HubTokenizer(Tokenizer):
     """
 
     _special_tokens: tuple[str, ...] = ()
-
-    def __init__(self, *args: Any, **kwargs: Any) -> None:
-        validation.optional_positive_int("sequence_length", kwargs.get("sequence_length"))
-        super().__init__(*args, **kwargs)
 
     def special_tokens_by_name(self) -> dict[str, str | None]:
         """Return the special tokens by their names. They are `None` before a vocabulary is set."""

@@ -1,5 +1,6 @@
 """Kernels that compute terms from indices: FlexAttention on PyTorch, tiles in Pallas on JAX."""
 
+import functools
 import importlib.util
 import re
 
@@ -10,7 +11,7 @@ from keras import ops
 
 from keras_diet import _backend
 from keras_diet.layers import BiasedMultiHeadAttention, DietEncoder, ScoreTerms
-from keras_diet.layers.attention import pallas_attention, prepared_terms
+from keras_diet.layers.attention import flex_attention, pallas_attention, prepared_terms
 from keras_diet.layers.attention.dot_product import attend
 from keras_diet.layers.attention.plan import AttentionPlan, make_plan
 from keras_diet.layers.attention.prepared_terms import PreparedTerms, prepare
@@ -36,7 +37,8 @@ PAIRS = np.arange(LENGTH)
 MASKS = {
     "padding": ({"padding_mask": PADDING}, PADDING[:, None, None, :]),
     "causal": ({"is_causal": True}, PAIRS[:, None] >= PAIRS),
-    "window": ({"sliding_window": 5}, reference.window_mask(LENGTH, 5)),
+    # The first and the last query of a tile reach one token of another tile.
+    "window": ({"sliding_window": TILE + 2}, reference.window_mask(LENGTH, TILE + 2)),
     "documents": (
         {"document_ids": DOCUMENTS},
         (DOCUMENTS[:, :, None] == DOCUMENTS[:, None, :])[:, None],
@@ -128,7 +130,7 @@ def test_output_of_other_lengths(rng, name, lengths):
     assert_close(found, expected)
 
 
-@pytest.mark.parametrize("name", [None, "absolute", "kerple_log"])
+@pytest.mark.parametrize("name", [None, "absolute", "kerple_log", "tupe_abs", "tupe_rel"])
 def test_output_with_features(rng, name):
     """Segments and positions of low rank are columns beside a bias by distance."""
     bias = name and make_bias(name, rng, max_length=LENGTH)
@@ -139,6 +141,18 @@ def test_output_with_features(rng, name):
     scores = scores + (expected_scores(bias, LENGTH) if bias else 0)
     expected = by_reference(*heads, scores, PADDING[:, None, None])
     assert_close(output_of(heads, terms), expected, 2e-5)
+
+
+@pytest.mark.parametrize("name", ["alibi", "absolute", "tupe_rel"])
+def test_positions_begin_again_in_each_document(rng, name):
+    bias, ids = make_bias(name, rng, max_length=LENGTH), DOCUMENTS
+    start_of_document = np.array([[row.tolist().index(i) for i in row] for row in ids])
+    positions = np.arange(LENGTH) - start_of_document
+    scores = expected_scores(bias, LENGTH)[0]
+    scores = np.moveaxis(scores[:, positions[:, :, None], positions[:, None, :]], 0, 1)
+    heads, mask = make_heads(rng), MASKS["documents"][1]
+    found = output_of(heads, ScoreTerms(bias=bias, document_ids=ids))
+    assert_close(found, by_reference(*heads, scores, mask), 2e-5)
 
 
 def test_a_query_without_keys_has_an_output_of_zero(rng):
@@ -153,10 +167,46 @@ def test_a_query_without_keys_has_an_output_of_zero(rng):
     assert output[1].any(axis=(1, 2)).all()
 
 
+@on_torch
+# A user does not see deprecation warnings of a library.
+@pytest.mark.filterwarnings("error", "ignore::DeprecationWarning")
+def test_one_program_serves_all_masks_and_lengths(rng, monkeypatch):
+    """PyTorch stops to compile a function after 8 times, and computes slowly from then on."""
+    import torch
+
+    programs = []
+
+    def backend(graph, inputs):
+        programs.append(graph)
+        return graph.forward
+
+    torch._dynamo.reset()
+    flex_attention._compiled.cache_clear()
+    monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
+    bias = make_bias("t5", rng)
+    for length, window, causal, documents in [
+        (400, None, True, 1), (530, 9, False, 1), (400, 4, True, 5), (530, None, False, 2),
+        (400, 33, True, 3), (530, 100, False, 1),
+    ]:  # fmt: skip
+        ids = np.tile(np.arange(length) * documents // length, (BATCH, 1)).astype("int32")
+        padding = np.arange(length) < np.array([[length], [length - documents]])
+        heads = make_heads(rng, length, length)
+        masks = {"is_causal": causal, "sliding_window": window, "document_ids": ids}
+        terms = ScoreTerms(bias=bias, padding_mask=padding, **masks)
+        outputs = []
+        for platform in ("gpu", "cpu"):
+            monkeypatch.setattr(_backend, "platform", lambda platform=platform: platform)
+            outputs.append(to_numpy(output_of(heads, terms)))
+        assert_close(*outputs, 2e-5)
+        names = f"{length} tokens, window {window}, causal {causal}, {documents} documents"
+        assert len(programs) == 2, f"the mask and attention; {len(programs)} after {names}"
+    flex_attention._compiled.cache_clear()
+
+
 # === Gradients, in Pallas ===
 
 
-def tiled(query, key, value, by_distance, terms=None):
+def tiled(query, key, value, by_distance=None, terms=None):
     plan = AttentionPlan("pallas", bias="distances", masks_padding=True)
     terms = PreparedTerms(**(terms or {}), plan=plan, by_distance=by_distance, scale=SCALE)
     return attend(query, key, value, terms)[0]
@@ -168,36 +218,38 @@ def scores_of_table(table, query_length, key_length):
     return table[None, :, distance + query_length - 1]
 
 
-def gradients_of_heads(heads, table, weights, terms):
+def gradients_of_heads(inputs, weights, terms):
+    """The gradients of queries, keys, values and perhaps a table."""
     import jax
 
     def loss(*inputs):
-        return (tiled(*inputs, terms).astype("float32") * weights).sum()
+        return (tiled(*inputs, terms=terms).astype("float32") * weights).sum()
 
-    return jax.jit(jax.grad(loss, argnums=(0, 1, 2, 3)))(*heads, table)
+    return jax.jit(jax.grad(loss, argnums=tuple(range(len(inputs)))))(*inputs)
 
 
 @on_jax
 @pytest.mark.parametrize(
-    "names, lengths",
+    "names, lengths, has_table",
     [
-        (("window",), (LENGTH, LENGTH)),
-        (tuple(MASKS), (LENGTH, LENGTH)),
-        ((), (OTHER, LENGTH)),
-        ((), (LENGTH, OTHER)),
+        (("window",), (LENGTH, LENGTH), False),
+        (tuple(MASKS), (LENGTH, LENGTH), True),
+        ((), (OTHER, LENGTH), True),
+        ((), (LENGTH, OTHER), True),
     ],
     ids=str,
 )
-def test_gradients_of_heads_and_table(rng, names, lengths):
+def test_gradients_of_heads_and_table(rng, names, lengths, has_table):
     terms, mask = terms_and_mask(names) if lengths == (LENGTH, LENGTH) else ({}, True)
-    inputs = [*make_heads(rng, *lengths), rng.normal(size=(NUM_HEADS, sum(lengths) - 1))]
-    inputs[3] = inputs[3].astype("float32")
+    inputs = [*make_heads(rng, *lengths)]
+    if has_table:
+        inputs.append(rng.normal(size=(NUM_HEADS, sum(lengths) - 1)).astype("float32"))
     weights = rng.normal(size=(BATCH, lengths[0], NUM_HEADS, VALUE_DIM)).astype("float32")
-    found = gradients_of_heads(inputs[:3], inputs[3], weights, terms)
+    found = gradients_of_heads(inputs, weights, terms)
 
     def loss(changed, value):
-        query, key, values, table = (*inputs[:changed], value, *inputs[changed + 1 :])
-        bias = scores_of_table(table, *lengths)
+        query, key, values, *table = (*inputs[:changed], value, *inputs[changed + 1 :])
+        bias = scores_of_table(*table, *lengths) if table else 0.0
         return np.sum(weights * by_reference(query, key, values, bias, mask))
 
     for number, (gradient, value) in enumerate(zip(found, inputs, strict=True)):
@@ -221,9 +273,12 @@ def test_bfloat16_is_as_exact_as_its_roundings(rng):
     assert keras.backend.standardize_dtype(output.dtype) == "bfloat16"
     expected = by_reference(*heads, scores_of_table(table, LENGTH, LENGTH), mask)
     assert np.abs(to_numpy(output) - expected).max() < 2**-7 * np.abs(expected).max()
+    ones = ops.ones(heads[2].shape, "bfloat16")
+    sums = to_numpy(tiled(*narrow[:2], ones, table))
+    assert (sums == 1).all(), "The weights of a query do not sum to one. Are sums in float32?"
     weights = rng.normal(size=output.shape).astype("float32")
-    exact = gradients_of_heads(heads, table, weights, terms)
-    found = gradients_of_heads(narrow, table, weights, terms)
+    exact = gradients_of_heads((*heads, table), weights, terms)
+    found = gradients_of_heads((*narrow, table), weights, terms)
     for name, ours, right in zip(("query", "key", "value", "table"), found, exact, strict=True):
         error = np.abs(to_numpy(ours) - right).max() / np.abs(right).max()
         assert error < 2**-6, f"gradient of the {name}: {error}"
@@ -305,7 +360,7 @@ def encoder_and_inputs(rng, implementation, num_layers=4, **kwargs):
     return randomize(encoder, rng, 0.2), inputs
 
 
-@pytest.mark.parametrize("position_encoding", ["diet_rel", "diet_abs", "none"])
+@pytest.mark.parametrize("position_encoding", ["diet_rel", "diet_abs", "tupe_rel", "none"])
 def test_an_encoder_is_the_same(rng, position_encoding):
     options = {"position_encoding": position_encoding}
     encoder, inputs = encoder_and_inputs(rng, "indexed", **options)

@@ -16,6 +16,7 @@ from keras_diet.layers import (
     RelativeMultiHeadAttention,
     RelativePositionBias,
     ScoreTerms,
+    UntiedPositionBias,
 )
 from keras_diet.layers.attention.plan import (
     ALIGNMENT,
@@ -53,6 +54,8 @@ def features(size):
 
 ROWS, TENSOR = RelativePositionBias(HEADS, 19), np.zeros((LENGTH, LENGTH), "float32")
 ROWS.build()
+TUPE = UntiedPositionBias(HEADS, 5, 19, 7, relative=True)
+TUPE.build()
 BY_POSITION = FirePositionBias(HEADS)
 BY_POSITION.build()
 DOCUMENTS = {"document_ids": np.ones((2, LENGTH), "int32")}
@@ -160,6 +163,9 @@ FEATURES = {"features": (features(2),), "padding_mask": PADDING, "is_causal": Tr
         ({**FLEX, "terms": {"bias": ROWS}}, "flex", "distances"),
         ({**FLEX, "terms": {"bias": ROWS, **FEATURES}}, "flex", "distances"),
         ({**FLEX, "terms": {"bias": ROWS, **DOCUMENTS, **WINDOW}}, "flex", "distances"),
+        ({**FLEX, "terms": {"bias": TUPE, **DOCUMENTS}}, "flex", "distances"),
+        ({**FLEX, **DROPS, "terms": {"bias": TUPE, **DOCUMENTS}}, "scores", "tensor"),
+        ({**TPU, **INDEXED, "terms": {"bias": TUPE, **WINDOW}}, "pallas", "distances"),
         ({**FLEX, "terms": {"bias": ROWS}, "training": True}, "flex", "distances"),
         ({**FLEX, "terms": {"bias": ROWS}, "dtype": "bfloat16"}, "flex", "distances"),
         ({**FLEX, "terms": DOCUMENTS}, "flex", "low_rank"),

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_diet import _backend, layers
-from tests.helpers import assert_close, gradients, randomize, to_numpy, weighted_sum
+from tests.helpers import assert_close, gradients, once, randomize, to_numpy, weighted_sum
 from tests.layers import diet_decoders
 from tests.layers.bias_layers import BIAS_LAYERS, make_bias
 from tests.layers.diet_encoders import BATCH, make_encoder
@@ -57,8 +57,17 @@ def test_blocks_have_the_same_outputs_and_gradients(rng, name):
             assert_close(gradient, wanted, 1e-4)
 
 
-@pytest.mark.parametrize("recompute", ["attention", "block"])
-@pytest.mark.parametrize("name", ["query_relative", "forgetting"])
+@pytest.mark.parametrize(
+    "name, recompute",
+    [
+        ("forgetting", "block"),
+        *once(
+            ("forgetting", "attention"),
+            ("query_relative", "attention"),
+            ("query_relative", "block"),
+        ),
+    ],
+)
 def test_recomputed_gradients(name, recompute):
     """Layers that share the weights of a bias, and each computes its scores."""
     target, source = diet_decoders.make_inputs(np.random.default_rng(5))

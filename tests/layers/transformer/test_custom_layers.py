@@ -31,6 +31,8 @@ from tests.layers.diet_encoders import (
 )
 from tests.reference import window_mask
 
+pytestmark = pytest.mark.any_backend
+
 # === Attention layers ===
 
 
@@ -116,7 +118,6 @@ TERMS = {
 }
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("terms", TERMS.values(), ids=list(TERMS))
 def test_custom_attention_of_a_block_gets_all_terms(rng, terms):
     """As a bias and a mask, like that of a stack. The layer has no argument for the others."""

@@ -107,6 +107,7 @@ def test_paddings_and_scores_of_a_step(rng, make):
     assert shapes[0] == shapes[1]
 
 
+@any_backend
 @pytest.mark.parametrize("sizes", [(2, 3), (1, 1, 3)], ids=str)
 def test_a_bias_layer_of_cross_attention_knows_the_place_of_a_step(rng, sizes):
     """The queries of a step begin at `start_index`, and the source at 0."""

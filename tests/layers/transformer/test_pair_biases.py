@@ -99,5 +99,5 @@ def test_refused(rng):
             encoder(x, pairs=wrong)
     with pytest.raises(ValueError, match=message):
         make_encoder(rng)(x, pairs=pairs)
-    with pytest.raises(ValueError, match=r"`pair_dim` needs `projection_dim=None`.*=4"):
+    with pytest.raises(ValueError, match=r"needs `pair_dim=None`.*projection_dim=4"):
         DietEncoder(2, 3, 11, projection_dim=4, pair_dim=3, segment_encoding="none")

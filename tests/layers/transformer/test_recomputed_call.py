@@ -38,8 +38,10 @@ STACKS = {
     "decoder": {"stack_class": DietDecoder},
 }
 
-# What a layer reads of its own, blocks of queries, casts, and several inputs and outputs.
-ON_EACH_BACKEND = ("shaw", "blocks", "bfloat16", "decoder")
+# One layer is compiled faster, and two draw more numbers.
+NUM_LAYERS = 2 if BACKEND == "torch" else 1
+# Blocks of queries, and several inputs and outputs.
+ON_EACH_BACKEND = ("blocks", "decoder")
 
 
 def normal(*shape):
@@ -101,7 +103,7 @@ def step_of(stack, loss, compiles):
 
         function = of_tensorflow
         if compiles:
-            function = tf.function(of_tensorflow, jit_compile=compiles == "xla")
+            function = tf.function(of_tensorflow, jit_compile=True)
     elif BACKEND == "jax":
         import jax
 
@@ -157,7 +159,7 @@ def assert_equal(found, expected, tolerance=1e-6):
 # Ways to run a step, the fastest first. Keras does not compile steps on PyTorch by default.
 # "aot_eager" traces a step and generates no code, so it draws the same random numbers.
 WAYS = {
-    "tensorflow": [False, "graph", "xla"],
+    "tensorflow": [False, "xla"],
     "jax": ["jit", False],
     "torch": [False, "aot_eager"],
 }[BACKEND]
@@ -165,27 +167,29 @@ WAYS = {
 
 @pytest.mark.parametrize(
     "recompute, compiles",
-    [("attention", WAYS[0]), *(("block", way) for way in WAYS if way in (WAYS[0], "graph", "xla"))],
+    [("attention", WAYS[0]), ("block", "xla" if BACKEND == "tensorflow" else WAYS[0])],
 )
 def test_gradients_with_dropout(recompute, compiles):
     """Equal gradients in two steps, which have other dropout, and equal states afterwards."""
     expected, found = (
         results(encoder, call_of(encoder), compiles)
-        for encoder in (stack_of(name, **STACKS["diet_abs"]) for name in ("none", recompute))
+        for encoder in (
+            stack_of(name, NUM_LAYERS, **STACKS["diet_abs"]) for name in ("none", recompute)
+        )
     )
     assert_equal(found, expected)
     # The second step has other random numbers than the first.
-    second_loss = 1 + len(stack_of("none", **STACKS["diet_abs"]).trainable_weights)
+    second_loss = 1 + len(stack_of("none", NUM_LAYERS, **STACKS["diet_abs"]).trainable_weights)
     assert abs(expected[0] - expected[second_loss]) > 1e-3
 
 
 @pytest.mark.parametrize(
     "name, recompute",
     [
-        ("decoder", "attention"),
         *((name, "block") for name in ON_EACH_BACKEND),
         *once(
-            *((name, "block") for name in sorted(STACKS.keys() - {"diet_abs", *ON_EACH_BACKEND}))
+            ("decoder", "attention"),
+            *((name, "block") for name in sorted(STACKS.keys() - {"diet_abs", *ON_EACH_BACKEND})),
         ),
     ],
 )

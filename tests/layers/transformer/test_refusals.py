@@ -21,6 +21,7 @@ SYMBOLIC = keras.Input((7, 15)), keras.Input((5, 13))
 # === Constructors ===
 
 
+LINEAR = {"rope_type": "linear", "factor": 3.0}
 SIZE, RATE, FLAG = "must be a positive integer", r"must be a number in \[0, 1\]", "must be one of"
 ROWS = [
     ("intermediate_dim", 0, SIZE),
@@ -31,13 +32,14 @@ ROWS = [
     ("layer_norm_epsilon", -1.0, "must be a positive, finite number"),
     ("gated", "swiglu", FLAG),
     ("normalization", "batch_norm", FLAG),
-    ("normalize_inputs", False, "needs `normalize_first=True`.*normalize_first=False"),
     ("head_dim", 0, SIZE),
-    ("share_layers", "all", FLAG),
     ("attention_windows", 0, SIZE),
     ("attention_windows", (None, 2.5), SIZE),
     ("attention_windows", (), "must have a value for each layer"),
     ("attention_scale", 0, "must be a positive, finite number"),
+    ("rope_scaling", {"rope_type": "ntk", "factor": 2.0}, "'rope_type'.*must be one of.*'ntk'"),
+    ("rope_scaling", {**LINEAR, "beta_fast": 2.0}, r"'linear' takes factor.*\['beta_fast'\]"),
+    ("rope_scaling", ({"rope_type": "yarn", "factor": 2.0}, None), f"'original.*{SIZE}.*None"),
     ("num_layers", "2", SIZE),
     ("max_sequence_length", 0, SIZE),
     ("attention_implementation", "fast", FLAG),
@@ -64,10 +66,11 @@ def test_arguments(name, value, message):
     [
         ("normalize_inputs", False, {"normalize_first": True}),
         ("max_wavelength", (7.0, 90.0), {"position_encoding": "rotary"}),
+        ("rope_scaling", (LINEAR, None), {"position_encoding": "rotary"}),
     ],
 )
 def test_what_differs_between_layers_needs_weights_of_each(name, value, others):
-    with pytest.raises(ValueError, match=f"`{name}` must be.*same weights.*share_layers=True"):
+    with pytest.raises(ValueError, match=rf"With `share_layers=True`.*{name}.*must be.*{name}="):
         L.DietEncoder(2, 3, 23, share_layers=True, **{name: value}, **others)
 
 
@@ -77,6 +80,7 @@ UNUSED = [
     ("shaw", "projection_dim", 5),
     ("diet_abs", "max_distance", 5),
     ("sinusoidal", "max_wavelength", (7.0, 90.0)),
+    ("diet_rel", "rope_scaling", LINEAR),
     ("tupe_abs", "initial_score_stddev", 0.3),
     ("rotary", "sharing", "none"),
     (Slopes(3), "rank", 5),
@@ -138,7 +142,7 @@ IGNORED = "`segment_ids` would be ignored"
 CALLS = {
     "projection_dim": (
         lambda: L.DietEncoder(1, 3, 23, projection_dim=5),
-        "`segment_encoding` must be.*projection_dim=5.*'per-head'",
+        "needs.* segment_encoding='input'.*projection_dim=5.*'per-head'",
     ),
     "projection_dim 0": (
         lambda: L.DietEncoder(1, 3, 23, projection_dim=0, segment_encoding="none"),
@@ -148,7 +152,7 @@ CALLS = {
         lambda: L.DietEncoder(
             1, 3, 23, projection_dim=5, segment_encoding="none", attention_windows=3
         ),
-        "`attention_windows` needs `projection_dim=None`.*projection_dim=5, attention_windows=3",
+        "`attention_windows=None`.*projection_dim=5, .*attention_windows=3",
     ),
     "wavelength": (
         lambda: L.DietEncoder(1, 3, 23, "rotary", max_wavelength=(10, -1)),

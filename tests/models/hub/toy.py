@@ -35,20 +35,17 @@ class ToyTask(HubTask, keras_hub.models.Task):
 
     backbone_cls = ToyBackbone
 
-    def __init__(self, backbone, preprocessor=None, **kwargs):
-        self.backbone = backbone
-        self.preprocessor = preprocessor
-        self.first = keras.layers.Dense(3, name="first", dtype=backbone.dtype_policy)
-        self.second = keras.layers.Dense(2, name="second", dtype=backbone.dtype_policy)
-        outputs = backbone(backbone.input)
-        super().__init__(
-            inputs=backbone.input,
-            outputs={
-                "first": self.first(ops.mean(outputs["encoder_sequence_output"], axis=1)),
-                "second": self.second(ops.mean(outputs["decoder_sequence_output"], axis=1)),
-            },
-            **kwargs,
-        )
+    def make_head(self):
+        dtype = self.backbone.dtype_policy
+        self.first = keras.layers.Dense(3, name="first", dtype=dtype)
+        self.second = keras.layers.Dense(2, name="second", dtype=dtype)
+
+    def outputs_of(self, **inputs):
+        outputs = self.backbone(inputs)
+        return {
+            "first": self.first(ops.mean(outputs["encoder_sequence_output"], axis=1)),
+            "second": self.second(ops.mean(outputs["decoder_sequence_output"], axis=1)),
+        }
 
     @property
     def classes(self):

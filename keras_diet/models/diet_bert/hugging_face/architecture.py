@@ -61,9 +61,9 @@ class Architecture:
     Attributes:
         name: How the names of its classes in `transformers` begin.
         base: Name of the encoder in a model with a head. Its weights begin with it there.
-        layers: Hugging Face's layers by ours, with the names in files, which can differ from
-            those in memory. `{}` is the number of the block. Several of our layers, in a tuple, are
-            the parts of one layer there.
+        layers: Hugging Face's layer for each of our layers, with the names in files, which can
+            differ from those in memory. `{}` is the number of the block. Several of our layers,
+            in a tuple, are the parts of one layer there.
         constants: Arguments of the backbone that all encoders of the type have.
         names: Names in the configuration that differ from BERT's, by arguments of the backbone.
             `None` has no name there.
@@ -77,7 +77,7 @@ class Architecture:
         zeros: Names of weights that only the backbone or the task has, and that are zero.
         unused: Beginnings of names of weights that the encoder does not use.
         tied: Names of copies of the token embeddings.
-        heads: Layers of heads by ours, by how the names of their classes end.
+        heads: The same for the layers of heads, by how the names of their classes end.
         masked_lm_activation: Activation in `"ForMaskedLM"`, or `None` for that of the encoder.
         interleaves_heads: Whether one matrix has the query, key and value of a head, then those of
             the next head.

@@ -4,6 +4,7 @@ A new type is one entry of `ARCHITECTURES`. What it leaves out is as in BERT.
 """
 
 import dataclasses
+import math
 
 from keras_diet import validation
 from keras_diet.models.diet_bert.hugging_face.architecture import ACTIVATIONS, Architecture, Field
@@ -52,27 +53,42 @@ _EMBEDDING_SIZE = Field(
 )
 
 
-def _base_of(config: Config, parameters: Config) -> float:
-    """Return the base of wavelengths in a dictionary of rotary positions."""
+def _read_rotary(config: Config, parameters: Config) -> Config:
+    """Return the arguments of a layer by a dictionary of rotary positions."""
     # Files of transformers 4 have the scaling apart.
     parameters = {**parameters, **config.get("rope_scaling", {})}
-    kind = parameters.get("rope_type", parameters.get("type", "default"))
-    validation.choice("rope_type", kind, ("default",))
-    return float(parameters["rope_theta"])
+    base, kind = float(parameters.pop("rope_theta")), parameters.pop("type", "default")
+    kind = parameters.setdefault("rope_type", kind)
+    if kind == "default":
+        return {"max_wavelength": base, "rope_scaling": None}
+    trained, arguments = config["max_position_embeddings"], {}
+    if kind == "yarn":
+        parameters.setdefault("original_max_position_embeddings", trained)
+    elif kind == "dynamic":
+        parameters["original_max_position_embeddings"] = trained
+        # The configuration has the length of the training only.
+        arguments["max_sequence_length"] = math.ceil(parameters["factor"] * trained)
+    return {**arguments, "max_wavelength": base, "rope_scaling": parameters}
 
 
-def _rotary(base: float) -> Config:
-    return {"rope_type": "default", "rope_theta": base}
+def _write_rotary(base: float, scaling: Config | None) -> Config:
+    return {"rope_theta": base, **(scaling or {"rope_type": "default"})}
+
+
+def _write_rotary_of_all_layers(arguments: Config) -> Config:
+    scaling = arguments["rope_scaling"][0]
+    config = {"rope_parameters": _write_rotary(arguments["max_wavelength"][0], scaling)}
+    if scaling is not None and scaling["rope_type"] == "dynamic":
+        config["max_position_embeddings"] = scaling["original_max_position_embeddings"]
+    return config
 
 
 # One base serves all layers.
 _ROTARY_POSITIONS = Field(
-    lambda config: {
-        "max_wavelength": _base_of(
-            config, {"rope_theta": config["rope_theta"], **config.get("rope_parameters", {})}
-        )
-    },
-    lambda arguments: {"rope_parameters": _rotary(arguments["max_wavelength"][0])},
+    lambda config: _read_rotary(
+        config, {"rope_theta": config["rope_theta"], **config.get("rope_parameters", {})}
+    ),
+    _write_rotary_of_all_layers,
 )
 
 _ONE_WAVELENGTH = Field(
@@ -123,19 +139,23 @@ def _read_layer_types(config: Config) -> Config:
     for kind, given in config.get("rope_parameters", {}).items():
         parameters[kind] = {**parameters[kind], **given}
     window = config["local_attention"] // 2 + 1
+    of_layers = [_read_rotary(config, parameters[kind]) for kind in kinds]
+    scalings = [each["rope_scaling"] for each in of_layers]
     return {
-        "max_wavelength": [_base_of(config, parameters[kind]) for kind in kinds],
+        "max_wavelength": [each["max_wavelength"] for each in of_layers],
+        "rope_scaling": scalings if any(scalings) else None,
         "attention_windows": [window if kind == "sliding_attention" else None for kind in kinds],
     }
 
 
 def _write_layer_types(arguments: Config) -> Config:
-    windows, bases = arguments["attention_windows"], arguments["max_wavelength"]
+    windows = arguments["attention_windows"]
+    rotary = map(_write_rotary, arguments["max_wavelength"], arguments["rope_scaling"])
     kinds = ["full_attention" if window is None else "sliding_attention" for window in windows]
     return {
         "layer_types": kinds,
         "local_attention": 2 * (next(filter(None, windows), 65) - 1),
-        "rope_parameters": {kind: _rotary(base) for kind, base in zip(kinds, bases, strict=True)},
+        "rope_parameters": dict(zip(kinds, rotary, strict=True)),
     }
 
 

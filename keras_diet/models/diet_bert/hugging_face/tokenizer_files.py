@@ -89,7 +89,7 @@ def _unigram(
 ) -> tuple[tokenizers.Tokenizer, list[Any]]:
     """Return SentencePiece's vocabulary without rules, and its table of characters if it has one.
 
-    Other steps of the normalization are those of the class.
+    The class has the other steps of the normalization.
     """
     vocabulary = list(map(tuple, file["model"]["vocab"]))
     if unk_id is None:

@@ -9,7 +9,14 @@ from keras_hub.models import Backbone, BertBackbone, BertTokenizer, Task
 
 from keras_diet import validation
 from keras_diet._arrays import float32_array
-from keras_diet.models.diet_bert.from_bert.scores import (
+from keras_diet.models.diet_bert.hugging_face.checkpoint import Checkpoint, read_checkpoint
+from keras_diet.models.diet_bert.hugging_face.read import backbone_of_checkpoint
+from keras_diet.models.diet_bert.hugging_face.tokenizer_files import (
+    VOCABULARY,
+    has_tokenizer,
+    read_tokenizer_files,
+)
+from keras_diet.models.diet_bert.scores_of_bert import (
     InputEmbeddings,
     diagonal_means,
     head_orders,
@@ -18,13 +25,6 @@ from keras_diet.models.diet_bert.from_bert.scores import (
     scores_of_parts,
     scores_of_positions,
     shared_mean,
-)
-from keras_diet.models.diet_bert.hugging_face.checkpoint import Checkpoint, read_checkpoint
-from keras_diet.models.diet_bert.hugging_face.read import backbone_of_checkpoint
-from keras_diet.models.diet_bert.hugging_face.tokenizer_files import (
-    VOCABULARY,
-    has_tokenizer,
-    read_tokenizer_files,
 )
 from keras_diet.types import DType
 
@@ -157,6 +157,7 @@ def convert_bert(
         # They belong to other positions.
         "max_distance": None,
         "max_wavelength": None,
+        "rope_scaling": None,
         "first_position": original.first_position if with_input else None,
     }
     of_positions: list[Any] = []

@@ -1,1 +1,0 @@
-"""Answers to questions, as parts of texts, for any model family."""

@@ -1,1 +1,0 @@
-"""Classes of the words of sentences, for any model family."""
