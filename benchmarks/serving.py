@@ -145,8 +145,8 @@ INTRODUCTION = """\
 of 32 sentences of similar length. Both include the tokenizer. Memory is the peak of the process in
 MiB. OpenVINO computes in float32 here.
 
-Products in int8 are fast on processors with VNNI or AMX. With AVX2 alone, they take several
-instructions, so int8 saves memory and little time.
+Without VNNI or AMX, as on processors with AVX2 alone, a product in int8 takes several instructions.
+So int8 gains less in batches than for one sentence, whose time goes into reading weights.
 """
 
 

@@ -11,8 +11,9 @@ import tokenizers
 task, folder, texts = json.load(sys.stdin)
 folder = Path(folder)
 tokenizer = tokenizers.Tokenizer.from_file(str(folder / "tokenizer.json"))
-# As in Keras, "[SEP]" in a text is a word.
-tokenizer.encode_special_tokens = True
+# Whether "[SEP]" in a text is a word, as in Keras.
+settings = json.loads((folder / "tokenizer_config.json").read_text())
+tokenizer.encode_special_tokens = settings["split_special_tokens"]
 session = onnxruntime.InferenceSession(folder / "onnx/model.onnx")
 encodings = tokenizer.encode_batch(texts)
 columns = {"input_ids": "ids", "attention_mask": "attention_mask", "token_type_ids": "type_ids"}
