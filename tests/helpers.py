@@ -47,11 +47,12 @@ def to_numpy(x):
     return ops.convert_to_numpy(x)
 
 
-def assert_close(actual, expected, tolerance=1e-5):
+def assert_close(actual, expected, tolerance=1e-5, name=""):
     """Assert equal shapes, and entries equal up to `tolerance` (absolute, and relative to them)."""
     actual, expected = to_numpy(actual), to_numpy(expected)
-    assert actual.shape == expected.shape, f"shapes differ: {actual.shape} and {expected.shape}"
-    np.testing.assert_allclose(actual, expected, rtol=tolerance, atol=tolerance)
+    shapes = f"{actual.shape} and {expected.shape}"
+    assert actual.shape == expected.shape, f"shapes differ: {shapes} {name}"
+    np.testing.assert_allclose(actual, expected, tolerance, tolerance, err_msg=name)
 
 
 def gradients(function, variables):

@@ -151,6 +151,20 @@ def query_relative_position_bias(
     return scores
 
 
+def log_cpb(distances, weights, max_distance, head):
+    """`16 sigmoid(V relu(w x + b))` of a head, for the distances of all axes (Liu et al.).
+
+    `weights`: hidden_kernel (axes, u), hidden_bias (u,), output_kernel (u, H or 1).
+    """
+    inputs = [
+        math.copysign(math.log2(1 + 8 * abs(distance) / max_distance) / math.log2(8), distance)
+        for distance in distances
+    ]
+    hidden = inputs @ _float64(weights["hidden_kernel"]) + weights["hidden_bias"]
+    output = _float64(weights["output_kernel"])
+    return 16 / (1 + math.exp(-np.maximum(hidden, 0) @ output[:, head % output.shape[1]]))
+
+
 def forgetting_position_bias(key, query_length, weights, bidirectional, start, num_heads):
     """`B_ij = sum of log sigmoid(w . x_l + b)` over the tokens `l` from after `j` to `i` (FoX).
 

@@ -48,7 +48,8 @@ THEMES = {
             *("AbsolutePositionBias", "RelativePositionBias", "SegmentBias"),
             *("BucketedRelativePositionBias", "UntiedPositionBias", "AlibiPositionBias"),
             *("KerplePositionBias", "SandwichPositionBias", "FirePositionBias"),
-            *("QueryRelativePositionBias", "ForgettingPositionBias", "PairBias", "PositionBias"),
+            *("LogCPBBias", "QueryRelativePositionBias", "ForgettingPositionBias", "PairBias"),
+            *("CoordinateBias", "PositionBias"),
         ),
         "Blocks and stacks": (
             *("BiasedTransformerEncoder", "BiasedTransformerDecoder"),

@@ -143,6 +143,11 @@ def _sizes(columns, prefix="{}"):
 
 def split(data: tuple[Any, Any, Any], validation_split: float) -> tuple[Any, Any]:
     """Return the first examples for training, and the last ones for validation, as Keras does."""
+    if not is_columns(data[0]):
+        raise ValueError(
+            "`validation_split` needs arrays or lists. Received: a dataset, "
+            f"{type(data[0]).__name__}. Pass `validation_data`."
+        )
     x, y, sample_weight = data = map_columns(host_column, data)
     number = number_of_rows(x=x, y=y, sample_weight=sample_weight)
     end = math.floor(number * (1 - validation_split))

@@ -15,9 +15,11 @@ from keras_diet.layers.attention.transformer_xl_multi_head_attention import (
 from keras_diet.layers.position.absolute_position_bias import AbsolutePositionBias
 from keras_diet.layers.position.alibi_position_bias import AlibiPositionBias
 from keras_diet.layers.position.bucketed_relative_position_bias import BucketedRelativePositionBias
+from keras_diet.layers.position.coordinate_bias import CoordinateBias
 from keras_diet.layers.position.fire_position_bias import FirePositionBias
 from keras_diet.layers.position.forgetting_position_bias import ForgettingPositionBias
 from keras_diet.layers.position.kerple_position_bias import KerplePositionBias
+from keras_diet.layers.position.log_cpb_bias import LogCPBBias
 from keras_diet.layers.position.pair_bias import PairBias
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
@@ -42,6 +44,7 @@ __all__ = [
     "BiasedTransformerDecoder",
     "BiasedTransformerEncoder",
     "BucketedRelativePositionBias",
+    "CoordinateBias",
     "DietDecoder",
     "DietEncoder",
     "DisentangledMultiHeadAttention",
@@ -49,6 +52,7 @@ __all__ = [
     "ForgettingPositionBias",
     "KerplePositionBias",
     "LinformerMultiHeadAttention",
+    "LogCPBBias",
     "PairBias",
     "PositionBias",
     "PositionEncoding",

@@ -249,6 +249,11 @@ def _batch_rows(rows, batch_size, drop_remainder, repeat):
     """Batch row numbers. If the rows repeat, a batch may continue with the next epoch."""
     if repeat and not drop_remainder:
         return rows.repeat().batch(batch_size)
+    if drop_remainder and batch_size > len(rows):
+        raise ValueError(
+            f"No batch is left. Received: batch_size={batch_size} with {len(rows)} sequences. "
+            "Reduce `batch_size`, or pass `drop_remainder=False`."
+        )
     return rows.batch(batch_size, drop_remainder=drop_remainder)
 
 

@@ -60,7 +60,7 @@ def test_every_encoding_and_the_other_libraries_are_timed(output, capsys):
     timed = {values["position_encoding"] for values in bert_models.ENCODINGS.values()}
     # No benchmark has results of these.
     untimed = {"t5_input", "alibi", "kerple", "sandwich", "fire", "rotary", "transformer_xl"}
-    untimed |= {"query_relative", "forgetting", "deberta", "deberta_v1"}
+    untimed |= {"query_relative", "log_cpb", "forgetting", "deberta", "deberta_v1"}
     assert timed | untimed == set(POSITION_ENCODINGS)
     check_rows(rows, others, output, capsys.readouterr().out)
 

@@ -152,6 +152,16 @@ def fire(bias, weights, head, i, j):
     return hidden @ weights["output_kernel"][:, head] + weights["output_bias"][head]
 
 
+def log_cpb(bias, weights, head, i, j):
+    """With columns, positions are `y (2 W - 1) + x`, and a distance tells `dy` and `dx`."""
+    distances = [i - j]
+    if bias.num_columns is not None:
+        period, columns = 2 * bias.num_columns - 1, range(1 - bias.num_columns, bias.num_columns)
+        (column,) = [each for each in columns if (i - j - each) % period == 0]
+        distances = [(i - j - column) // period, column]
+    return reference.log_cpb(distances, weights, bias.max_distance, head)
+
+
 def query_relative(bias, weights, query, key, start):
     return reference.query_relative_position_bias(
         query, key.shape[1], weights, bias.max_distance, bias.bidirectional, start, bias.num_heads
@@ -174,6 +184,7 @@ CAUSAL = {"num_buckets": 14, "max_distance": 11, "bidirectional": False}
 UNTIED = {"key_dim": 2, "position_dim": 7, "layer_norm_epsilon": 1e-3}
 UNTIED_BINS = {**UNTIED, **BINS, "relative": True}
 PROJECTED = {"rank": 2, "key_length": 13}
+NETWORK = {"hidden_dim": 5, "max_distance": 6}
 CURVES = {"rank": 4, "max_distance": 5, "use_bias": True}
 CURVES_BEFORE = {"rank": 2, "max_distance": 6, "bidirectional": False}
 BIAS_LAYERS = {
@@ -200,6 +211,10 @@ BIAS_LAYERS = {
     "fire": BiasSpec(
         *(layers.FirePositionBias, of_pairs(fire), {"hidden_dim": 5, "threshold": 4.5}),
         any_length=True,
+    ),
+    "log_cpb": BiasSpec(layers.LogCPBBias, of_pairs(log_cpb), NETWORK, **FAR),
+    "log_cpb_of_a_grid": BiasSpec(
+        layers.LogCPBBias, of_pairs(log_cpb), {**NETWORK, "num_columns": 2}, **FAR
     ),
     "query_relative": BiasSpec(
         *(layers.QueryRelativePositionBias, query_relative, CURVES), reads_content=True, **FAR

@@ -338,6 +338,11 @@ def test_validation_split_takes_the_last_rows(model):
         assert history[name][0] == close(call(model.evaluate, part)[0])
 
 
+def test_a_dataset_is_not_split(model):
+    with pytest.raises(ValueError, match=r"`validation_split` needs arrays.*`validation_data`"):
+        model.fit(tf_data(TEXTS, LABELS), validation_split=0.3, verbose=0)
+
+
 STEPS = {
     # Keras knows the number of batches of columns.
     "columns": (lambda *parts: parts, [2, 1, 2]),

@@ -148,9 +148,11 @@ def test_files_of_folders(tmp_path):
     assert not files(tmp_path) & {"modules.json", "onnx/model.onnx"}
     tiny_task("embedder", **at_input).export_to_hugging_face(tmp_path, "bert")
     tiny_backbone(**at_input).export_to_hugging_face(tmp_path, "bert")
-    # A tokenizer may belong to the backbone.
+    # A tokenizer may belong to the backbone, unless it has another number of tokens.
     others = {"config.json", "sentence_bert_config.json", *TOKENIZER}
     assert files(tmp_path) == {"model.safetensors", *others}
+    tiny_backbone(**at_input, vocabulary_size=37).export_to_hugging_face(tmp_path, "bert")
+    assert files(tmp_path) == {"model.safetensors", "config.json"}
 
 
 def classifier_with_activation():

@@ -296,6 +296,16 @@ def test_refused_arguments(arguments, message):
         DietBertMaskedLMPreprocessor(**arguments)
 
 
+@pytest.mark.parametrize("x, shortest", [(A, 3), ((A, B), 4)], ids=["texts", "pairs"])
+def test_lengths_have_room_for_a_token(x, shortest):
+    message = f"`sequence_length` must be at least {shortest}.*={shortest - 1}"
+    arguments = {"tokenizer": DietBertTokenizer(VOCABULARY)}
+    with pytest.raises(ValueError, match=message):
+        DietBertTextClassifierPreprocessor(**arguments, sequence_length=shortest - 1)(x)
+    inputs = DietBertTextClassifierPreprocessor(**arguments, sequence_length=shortest)(x)
+    assert inputs["token_ids"].shape == (3, shortest)
+
+
 @every_class
 def test_every_argument_survives_the_configuration(cls):
     not_default = {"sequence_length": 19, "truncate": "waterfall", "length_buckets": (5, 9)}

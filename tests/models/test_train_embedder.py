@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_diet.models import DietBertTextEmbedder
+from keras_diet.models import DietBertTextEmbedder, DietBertTokenizer
 from keras_diet.training import (
     CoSENTLoss,
     CosineSimilarityLoss,
@@ -349,9 +349,15 @@ def test_encode_text_sorts_by_length(capsys):
     embedder = make_embedder(length_buckets=(5, 9))
     texts = [*FIRST, *TEXTS]
     expected = embedder.predict(texts, verbose=0)
-    with mock.patch.object(embedder, "infer_batch", wraps=embedder.infer_batch) as calls:
+    tokenize = mock.Mock(wraps=embedder.preprocessor.tokenizer.tokenize)
+    with (
+        mock.patch.object(embedder, "infer_batch", wraps=embedder.infer_batch) as calls,
+        mock.patch.object(DietBertTokenizer, "tokenize", tokenize),
+    ):
         seen = mock.Mock(spec=keras.callbacks.Callback)
         found = embedder.encode_text(np.array(texts), batch_size=4, callbacks=[seen])
+    (once,) = tokenize.call_args_list
+    assert once.args == (texts,)
     assert seen.on_predict_batch_end.call_count == 3
     assert_close(found, expected)
     assert "3/3" in capsys.readouterr().out

@@ -6,8 +6,8 @@ For the example `b` of the batch, the head `h`, the query `i` and the key `j`, a
     mask(b, h, i, j)  = ids of queries[b, i] == ids of keys[b, j], and first <= j - i <= last
 
 Ids hold documents and padding, and the limits of distances hold causality and windows. Features are
-columns of the queries and keys. The functions read small tensors and no numbers of Python, because
-PyTorch compiles a program for each number. So one program serves all masks and lengths.
+columns of the queries and keys. The functions read small tensors and no numbers of Python, and are
+the same for all masks, because PyTorch compiles a program for each function.
 
 The kernel has no row of scores in memory, and does not compute blocks that a mask excludes. On a
 CPU it has no gradients.

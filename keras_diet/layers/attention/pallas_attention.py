@@ -27,7 +27,6 @@ from keras_diet import _backend
 from keras_diet.layers.attention.prepared_terms import MASKED, PreparedTerms
 from keras_diet.layers.attention.score_terms import (
     NO_KEY,
-    NO_QUERY,
     ScoreTerms,
     ids_of_tokens,
     positions_in_documents,
@@ -64,8 +63,11 @@ def attend_by_tiles(
     lengths = query.shape[1], key.shape[1]
     num_blocks = [-(-length // size) for length in lengths]
     query_ids, key_ids = ids_of_tokens(terms, query.shape[0], lengths)
-    query_ids = _padded(query_ids, 1, num_blocks[0] * size, NO_QUERY)
-    key_ids = _padded(key_ids, 1, num_blocks[1] * size, NO_KEY)
+    # Nobody reads the outputs of queries that fill the last block, so their gradients are zero.
+    query_ids, key_ids = (
+        _padded(ids, 1, blocks * size, NO_KEY)
+        for ids, blocks in zip((query_ids, key_ids), num_blocks, strict=True)
+    )
     heads = []
     for tensor, blocks in zip(
         (query, key, value), (num_blocks[0], *2 * num_blocks[1:]), strict=True

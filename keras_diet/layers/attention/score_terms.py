@@ -12,8 +12,8 @@ from keras_diet import _backend, validation
 from keras_diet.types import Shape, Tensor
 
 FeaturePair: TypeAlias = tuple[Tensor, Tensor]
-# Ids that no document has: of tokens that attend to nothing, and of tokens that nothing attends to.
-NO_QUERY, NO_KEY = -(2**31), -(2**31) + 1
+# The id of keys that are padding. No document has it.
+NO_KEY = -(2**31)
 
 
 @dataclasses.dataclass(frozen=True)

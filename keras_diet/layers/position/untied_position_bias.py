@@ -172,11 +172,11 @@ class UntiedPositionBias(PositionBias):
         """
         if not self.built:
             self.build()
-        lengths = self._checked_lengths(query, key, start_index)
-        pair = self._projections(*lengths, start_index)
+        query_length, key_length = self._checked_lengths(query, key, start_index)
+        pair = self._projections(query_length, key_length, start_index)
         by_distance = None
         if self.relative:
-            by_distance = self.relative_bias.by_distance(*lengths, start_index)
+            by_distance = self.relative_bias.by_distance(query_length, key_length, start_index)
         if self.untie_cls:
             # One more feature sets the scores of the first token as a key, and one as a query.
             # They take away what the distance adds.
@@ -184,12 +184,12 @@ class UntiedPositionBias(PositionBias):
             of_query, of_key = cls_scores[0], cls_scores[1]
             if by_distance is not None:
                 by_head = ops.transpose(by_distance[: self.num_score_heads])
-                of_query = of_query - by_head[lengths[0] - 1 :]
-                of_key = of_key - ops.flip(by_head[: lengths[0]], axis=0)
+                of_query = of_query - by_head[query_length - 1 :]
+                of_key = of_key - ops.flip(by_head[:query_length], axis=0)
             of_query, of_key = of_query[..., None], of_key[..., None]
             is_query, is_key = (
                 ops.cast(is_cls, of_key.dtype)[:, None, None]
-                for is_cls in self._is_cls(*lengths, start_index)
+                for is_cls in self._is_cls(query_length, key_length, start_index)
             )
             others = 1 - is_query
             pair = (

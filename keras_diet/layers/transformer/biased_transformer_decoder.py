@@ -3,6 +3,7 @@
 from typing import Any
 
 import keras
+from keras import tree
 
 from keras_diet import validation
 from keras_diet._compat import keras_masks_removed
@@ -18,6 +19,7 @@ from keras_diet.layers.attention.score_terms import (
     as_bool,
     check_masks,
     check_only_terms,
+    check_symbolic_bias,
 )
 from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.layers.position.position_bias import keeps_keys
@@ -227,6 +229,35 @@ class BiasedTransformerDecoder(TransformerBlock):
             x = self.leave("cross_attention", x, residual, training)
             x = self.feed_forward(x, training)
         return without_missing(x, scores, cross_scores, new_memory)
+
+    def output_spec(
+        self,
+        inputs: Tensor,
+        encoder_outputs: Tensor | None = None,
+        attention_bias: Any = None,
+        cross_attention_bias: Any = None,
+        return_attention_scores: bool = False,
+        memory: BlockMemory | None = None,
+        score_terms: ScoreTerms | None = None,
+        cross_score_terms: ScoreTerms | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Return the symbolic output, and what `call` returns beside it."""
+        check_symbolic_bias(attention_bias, score_terms)
+        check_symbolic_bias(cross_attention_bias, cross_score_terms)
+        output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+        scores: list[Any] = []
+        if return_attention_scores:
+            batch_size, length = inputs.shape[:2]
+            scores = [
+                keras.KerasTensor((batch_size, self.num_heads, length, keys), self.compute_dtype)
+                for keys in _lengths_of_keys(inputs, encoder_outputs, memory)
+            ]
+        # Functional models identify tensors by object, so the next memory has its own.
+        new_memory = memory and tree.map_structure(
+            lambda x: keras.KerasTensor(x.shape, dtype=x.dtype), memory
+        )
+        return without_missing(output, *scores, new_memory)
 
 
 def without_missing(output: Any, *others: Any) -> Any:

@@ -11,6 +11,7 @@ from keras_diet.layers.attention.score_terms import (
     as_bool,
     check_masks,
     check_only_terms,
+    check_symbolic_bias,
 )
 from keras_diet.layers.transformer.transformer_block import TransformerBlock
 from keras_diet.types import Shape, Tensor
@@ -137,3 +138,22 @@ class BiasedTransformerEncoder(TransformerBlock):
             x = self.leave("self_attention", x, inputs, training)
             x = self.feed_forward(x, training)
         return (x, scores) if return_attention_scores else x
+
+    def output_spec(
+        self,
+        inputs: Tensor,
+        attention_bias: Any = None,
+        return_attention_scores: bool = False,
+        score_terms: ScoreTerms | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Return the symbolic output, and the symbolic scores if the caller asks for them."""
+        check_symbolic_bias(attention_bias, score_terms)
+        output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+        if not return_attention_scores:
+            return output
+        # Attention knows the number of its keys, of which Linformer has fewer than tokens.
+        _, scores = self.self_attention.compute_output_spec(
+            inputs, inputs, return_attention_scores=True
+        )
+        return output, scores

@@ -326,8 +326,33 @@ class DietDecoder(DietStack):
                 others.append(others_of_block)
         if self.output_layer_norm is not None:
             x = self.output_layer_norm(x)
-        # Lists with the scores of all blocks, and the next memory.
+        return self._join(x, others, memory)
+
+    def _join(self, x, others, memory):
+        """Return the output, lists with the scores of all blocks, and the next memory."""
         joined: list[Any] = [list(of_blocks) for of_blocks in zip(*others, strict=True)]
         if memory is not None:
             joined[-1] = memory.with_target(tuple(target for target, _ in joined[-1]))
         return without_missing(x, *joined)
+
+    def output_spec(
+        self,
+        inputs: Tensor,
+        encoder_outputs: Tensor | None = None,
+        return_attention_scores: bool = False,
+        memory: DecoderMemory | None = None,
+        **kwargs: Any,
+    ) -> Any:
+        """Return the symbolic outputs."""
+        output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+        others = []
+        for i, block in enumerate(self.transformer_layers):
+            of_block = None if memory is None else memory.of_block(i)
+            outputs = block.compute_output_spec(
+                inputs,
+                encoder_outputs,
+                return_attention_scores=return_attention_scores,
+                memory=of_block,
+            )
+            others.append(list(outputs[1:]) if isinstance(outputs, tuple) else [])
+        return self._join(output, others, memory)

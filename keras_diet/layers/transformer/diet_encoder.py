@@ -17,6 +17,7 @@ from keras_diet.layers.attention.score_terms import (
     positions_in_documents,
 )
 from keras_diet.layers.configuration import takes_arguments_of
+from keras_diet.layers.position.coordinate_bias import CoordinateBias
 from keras_diet.layers.position.pair_bias import PairBias
 from keras_diet.layers.position.segment_bias import SegmentBias
 from keras_diet.layers.transformer.biased_transformer_encoder import BiasedTransformerEncoder
@@ -50,6 +51,7 @@ class DietEncoder(DietStack):
     | `"alibi"`, `"sandwich"` | fixed functions of the distance (Press, Chi et al.) | layer-wise |
     | `"kerple"` | a learned penalty for the distance (Chi et al.) | layer-wise, none, head-wise |
     | `"fire"` | a small network of the distance (Li et al.) | none, layer-wise, head-wise |
+    | `"log_cpb"` | a small network of its logarithm (Liu et al.) | none, layer-wise, head-wise |
     | `"rotary"` | angles that turn queries and keys (Su et al.) | |
     | `"transformer_xl"` | projected sinusoids of the distance (Dai et al., XLNet) | none |
     | `"query_relative"` | curves of the distance, mixed by queries | none, head-wise, layer-wise |
@@ -108,8 +110,8 @@ class DietEncoder(DietStack):
         max_distance: int or `None`. With `"shaw"`, `"t5"` and `"tupe_rel"`, tokens at this distance
             and further away share parameters, and with `"query_relative"` they have no score.
             `"deberta"` and `"deberta_v1"` share rows from there, and `"deberta"` needs more than
-            129. Defaults to `None`: 1024 for Shaw and the curves, 512 for DeBERTa, 128 for T5's
-            bins.
+            129. `"log_cpb"` has an input near 1 there. Defaults to `None`: 1024 for Shaw and the
+            curves, 512 for DeBERTa and `"log_cpb"`, 128 for T5's bins.
         recompute: What training computes again for the gradient, to save memory: `"none"`, the
             `"attention"` layers, or each `"block"`. Gradients are equal. Defaults to `"none"`.
         gated: bool. Whether the feed-forward networks are `W_2 (activation(W_1 x) * (W_g x))`.
@@ -169,6 +171,8 @@ class DietEncoder(DietStack):
             Not with `projection_dim`. Defaults to `None`.
         pairs: Tensor of shape `(B, T, T, pair_dim)`, features of query `i` and key `j`, if the
             encoder has a `pair_dim`. Masks hold for them. Defaults to `None`.
+        coordinates: Integer tensor of shape `(B, T, n)` or `(1, T, n)`, if the position encoding is
+            a `CoordinateBias` for `n` axes. Defaults to `None`.
 
     Returns:
         Tensor of shape `(B, T, hidden_dim)`. With `return_attention_scores`, a tuple of the tensor
@@ -289,8 +293,10 @@ class DietEncoder(DietStack):
         attention_hook: AttentionHook | None = None,
         document_ids: Tensor | None = None,
         pairs: Tensor | None = None,
+        coordinates: Tensor | None = None,
     ) -> Any:
         self._check_call(inputs, segment_ids, padding_mask, attention_mask, document_ids, pairs)
+        self._check_coordinates(inputs, coordinates)
         options: dict[str, Any] = {
             "training": training,
             "return_attention_scores": return_attention_scores,
@@ -321,7 +327,7 @@ class DietEncoder(DietStack):
             # Only the length of this key is read.
             key = None if self.projection_dim is None else ops.zeros((1, self.projection_dim))
             of_all = ("self_attention", self.position_biases, segments, pair_scores, key, positions)
-            of_layers = self.terms_of_layers(x, terms, *of_all, **options)
+            of_layers = self.terms_of_layers(x, terms, *of_all, coordinates, **options)
             recompute = self.recompute == "block"
             for block, terms in zip(self.transformer_layers, of_layers, strict=True):
                 x = self.call_layer(block, recompute, x, score_terms=terms, **options)
@@ -363,3 +369,34 @@ class DietEncoder(DietStack):
         validation.length_within(length, self.max_sequence_length, "max_sequence_length")
         scores_shape = (batch_size, self.num_heads, length, length)
         check_masks(scores_shape, attention_mask, padding_mask=padding_mask)
+
+    def _check_coordinates(self, inputs, coordinates):
+        """Raise a `ValueError` for coordinates that a bias needs, or that nobody would read."""
+        biases = [each for each in self.position_biases if isinstance(each, CoordinateBias)]
+        is_missing = (coordinates is None) != (not biases)
+        batch_size, length = inputs.shape[:2]
+        if is_missing or (
+            biases
+            and not any(sizes_fit(coordinates.shape[:2], (n, length)) for n in (1, batch_size))
+        ):
+            received = None if coordinates is None else tuple(coordinates.shape)
+            raise ValueError(
+                "`coordinates` must have the shape (batch_size, length, n) if the position "
+                "encoding is a `CoordinateBias`, and must be left out otherwise. Received: "
+                f"shape={received} for inputs of shape {tuple(inputs.shape)} with "
+                f"position_encoding={self.position_encoding}."
+            )
+
+    def output_spec(
+        self, inputs: Tensor, return_attention_scores: bool = False, **kwargs: Any
+    ) -> Any:
+        """Return the symbolic output, and the symbolic scores if the caller asks for them."""
+        output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
+        if not return_attention_scores:
+            return output
+        # Each layer has separate scores, because functional models identify tensors by object.
+        of_blocks = [
+            block.compute_output_spec(inputs, return_attention_scores=True)
+            for block in self.transformer_layers
+        ]
+        return output, [scores for _, scores in of_blocks]

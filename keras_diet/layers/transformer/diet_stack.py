@@ -215,6 +215,7 @@ class DietStack(TransformerLayer):
         pair_scores: Sequence[Callable[[], Tensor]] | None = None,
         key: Tensor | None = None,
         positions: Tensor | None = None,
+        coordinates: Tensor | None = None,
         attention_hook: AttentionHook | None = None,
         **arguments: Any,
     ) -> Iterator[PreparedTerms]:
@@ -235,6 +236,7 @@ class DietStack(TransformerLayer):
             pair_scores: `None`, or for each layer a function that returns its scores of pairs.
             key: Tensor `(B, S, ...)` with the number of keys, or `None` for the inputs.
             positions: Positions `(B, T)` of tokens in their documents, or `None`.
+            coordinates: Coordinates `(B, T, n)` that the position biases read, or `None`.
             attention_hook: A hook for all layers, or `None`.
             **arguments: Other arguments of `BiasedMultiHeadAttention.plan`.
         """
@@ -248,7 +250,10 @@ class DietStack(TransformerLayer):
         windows = self.attention_windows if attention_name == "self_attention" else None
         of_windows: dict[int | None, PreparedTerms] = {}
         for i, attention in enumerate(attentions):
-            bias = position_biases[i % len(position_biases)] if position_biases else None
+            if coordinates is None:
+                bias = position_biases[i % len(position_biases)] if position_biases else None
+            elif i < len(position_biases):
+                bias = position_biases[i](coordinates)
             pairs = pair_scores[i]() if pair_scores else None
             segments: tuple[FeaturePair, ...] = ()
             if segment_features:

@@ -17,6 +17,7 @@ from keras_diet.layers.position.fire_position_bias import FIRE
 from keras_diet.layers.position.forgetting_position_bias import FORGETTING
 from keras_diet.layers.position.input_encoding import INPUT, SINUSOIDAL
 from keras_diet.layers.position.kerple_position_bias import KERPLE
+from keras_diet.layers.position.log_cpb_bias import LOG_CPB
 from keras_diet.layers.position.position_encoding import (
     PositionEncoding,
     encoding_of_layer,
@@ -47,6 +48,7 @@ POSITION_ENCODINGS: dict[str, PositionEncoding] = {
     "deberta_v1": DEBERTA_V1,
     "query_relative": QUERY_RELATIVE,
     "forgetting": FORGETTING,
+    "log_cpb": LOG_CPB,
     "none": PositionEncoding(),
 }
 _BUILT_IN = frozenset(POSITION_ENCODINGS)

@@ -16,7 +16,7 @@ from keras_diet.layers.attention.prepared_terms import (
     prepare,
     with_one_mask,
 )
-from keras_diet.layers.attention.score_terms import ScoreTerms, check_symbolic_bias
+from keras_diet.layers.attention.score_terms import ScoreTerms
 from keras_diet.layers.configuration import (
     constructor_arguments,
     deserialized,
@@ -158,14 +158,8 @@ class TransformerLayer(keras.layers.Layer):
         return inputs_shape
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
-        """Return the symbolic outputs of `call`. Keras finds more outputs than one by a trace."""
-        given = inspect.signature(self.call).bind(*args, **kwargs).arguments
-        for prefix in ("", "cross_"):
-            terms = given.get(f"{prefix}score_terms")
-            check_symbolic_bias(given.get(f"{prefix}attention_bias"), terms)
-        if given.get("return_attention_scores") or given.get("memory") is not None:
-            return keras.Operation.compute_output_spec(self, *args, **kwargs)
-        return keras.KerasTensor(given["inputs"].shape, dtype=self.compute_dtype)
+        """Return the symbolic outputs of `call`."""
+        return self.output_spec(**inspect.signature(self.call).bind(*args, **kwargs).arguments)
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""

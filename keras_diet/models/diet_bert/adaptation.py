@@ -46,9 +46,9 @@ def extend_positions(
       distances get the mean of the outer quarter of the learned distances. Sequences of up to `n`
       tokens keep their outputs.
     - `"t5"`, `"tupe_rel"`, `"shaw"`, `"sinusoidal"`, `"alibi"`, `"kerple"`, `"sandwich"`,
-      `"fire"`, `"rotary"`, `"transformer_xl"`, `"query_relative"`, `"forgetting"`, `"deberta"`,
-      `"deberta_v1"`, `"none"`. Bins, distances, angles and sines already cover longer sequences.
-      The absolute term of `"tupe_rel"` is extended like absolute positions.
+      `"fire"`, `"log_cpb"`, `"rotary"`, `"transformer_xl"`, `"query_relative"`, `"forgetting"`,
+      `"deberta"`, `"deberta_v1"`, `"none"`. Bins, distances, angles and sines already cover longer
+      sequences. The absolute term of `"tupe_rel"` is extended like absolute positions.
 
     Train the model on long sequences afterwards. Interpolated positions are better after a little
     training, and repeated positions are better without.

@@ -71,7 +71,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         num_segments: int. Number of segments. Defaults to `2`.
         position_encoding: `"diet_abs"`, `"diet_rel"`, `"t5"`, `"tupe_abs"`, `"tupe_rel"`, `"shaw"`,
             `"input"`, `"diet_abs_input"`, `"t5_input"`, `"sinusoidal"`, `"alibi"`, `"kerple"`,
-            `"sandwich"`, `"fire"`, `"rotary"`, `"transformer_xl"`, `"query_relative"`,
+            `"sandwich"`, `"fire"`, `"log_cpb"`, `"rotary"`, `"transformer_xl"`, `"query_relative"`,
             `"forgetting"`, `"deberta"`, `"deberta_v1"`, `"none"`, a name that you registered
             (`keras_diet.layers.register_position_encoding`), or a custom bias layer. Defaults to
             `"diet_abs"`.

@@ -209,8 +209,9 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
         positions = keras.Input(shape=(None,), dtype="int32", name="mask_positions")
         return {**self.backbone.input, "mask_positions": positions}
 
-    def outputs_of(self, mask_positions: Tensor, **inputs: Tensor) -> Tensor:
+    def outputs_of(self, **inputs: Tensor) -> Tensor:
         """Return the logits for the inputs of the model."""
+        mask_positions = inputs.pop("mask_positions")
         hidden_states = self.backbone(inputs)["sequence_output"]
         return self.masked_lm_head(hidden_states, mask_positions)
 

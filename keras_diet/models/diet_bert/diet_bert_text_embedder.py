@@ -396,10 +396,7 @@ class DietBertTextEmbedder(TextsOfExamples, DietBertTask, TextEmbedder):
         Returns:
             An array of shape `(num_texts, hidden_dim)`.
         """
-        texts = texts_of(text, "text")
-        order = self.host_preprocessor.order_by_length(texts)
-        found = self.predict([texts[i] for i in order], batch_size, verbose, callbacks=callbacks)
-        return found[np.argsort(order)]
+        return self.predict_sorted(texts_of(text, "text"), batch_size, verbose, callbacks)
 
     def encode_documents(self, documents: str | list[str], **kwargs: Any) -> Tensor:
         """Return the embeddings of one text or of several texts, as `encode_text`.

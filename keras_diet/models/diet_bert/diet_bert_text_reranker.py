@@ -289,10 +289,7 @@ class DietBertTextReranker(TextsOfExamples, DietBertTextTask, Task):
         if not isinstance(query, str):
             raise ValueError(f"`query` must be a string. Received: {query!r:.70}")
         texts = texts_of(texts, "texts")
-        order = self.host_preprocessor.order_by_length(texts)
-        pairs = ([query] * len(texts), [texts[i] for i in order])
-        found = self.predict(pairs, batch_size=batch_size, verbose=0)[:, 0]
-        scores = found[np.argsort(order)]
+        scores = self.predict_sorted(([query] * len(texts), texts), batch_size)[:, 0]
         return [
             {"index": int(i), "score": float(scores[i]), "text": texts[i]}
             for i in np.argsort(-scores, kind="stable")[:top_k]

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_diet.data.columns import arrays, as_rows, is_columns, map_columns, split
+from keras_diet.data.columns import arrays, as_rows, is_columns, map_columns, split, take
 from keras_diet.data.epoch_dataset import EpochDataset, warn_of_workers
 from keras_diet.data.for_keras import for_keras
 from keras_diet.data.sources import packed, source_of
@@ -161,7 +161,6 @@ class DataMethods(InferenceMethods):
         """
         # The vocabulary of a preset is read after the model is built.
         check_preprocessor_fits(self)
-        preprocessor = self.host_preprocessor
         # `predict` draws nothing from NumPy's generator.
         seed = None if training else 0
         read = functools.partial(self._read, labels)
@@ -170,18 +169,39 @@ class DataMethods(InferenceMethods):
                 x, y, sample_weight, batch_size, shuffle, steps, seed, lambda *p: arrays(read(*p))
             )
         source = source_of(x, y, sample_weight, batch_size, shuffle, steps, seed, read)
-        if source is x:
-            return x
+        return x if source is x else self._made(source, training)
+
+    def _made(self, source, training):
+        """Return rows of columns as the arrays that the model takes."""
 
         def make(rows, generator):
             return self.make_batch(*keras.utils.unpack_x_y_sample_weight(rows), generator)
 
+        preprocessor = self.host_preprocessor
         return source.map(
             make,
             same_epochs=not training,
             varies_length=bool(preprocessor.length_buckets),
             same_size=not preprocessor.packed,
         )
+
+    def predict_sorted(
+        self, x: Any, batch_size: int | None, verbose: Any = 0, callbacks: Any = None
+    ) -> Any:
+        """Return the outputs for texts, as `predict`, which are tokenized once.
+
+        Texts of about as many tokens share a batch, the longest ones first. Packed batches of texts
+        of all lengths have about the same number of sequences, so these texts keep their order.
+        """
+        check_preprocessor_fits(self)
+        preprocessor = self.host_preprocessor
+        x = preprocessor.tokenized(self._read(False, x)[0])
+        parts = x if isinstance(x, tuple) else (x,)
+        sizes = np.sum([list(map(len, part)) for part in parts], axis=0)
+        order = np.argsort(0 * sizes if preprocessor.packed else -sizes, kind="stable")
+        source = source_of(take(x, order), batch_size=batch_size, seed=0)
+        found = self.infer(self._made(source, training=False), None, verbose, None, callbacks)
+        return found[np.argsort(order)]
 
     def _read(self, labels, x, y=None, sample_weight=None):
         """Return what a user passes, after checking it: columns, or arrays of token ids."""

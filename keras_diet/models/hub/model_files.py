@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any, Self
 import keras
 
 from keras_diet import validation
+from keras_diet._compat import flatten_layers
 from keras_diet.models.hub.onnx_file import example_sizes, write_onnx
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
 from keras_diet.models.hub.presets import finish_replacing, whole_preset
@@ -127,8 +128,9 @@ class ModelFiles(Model):
 
         Raises:
             ValueError: If the format is unknown, or not of this backend; if the path is a folder;
-                if inputs have different batch sizes or lengths; or if LiteRT on PyTorch gets open
-                sizes, which its converter cannot write.
+                if inputs have different batch sizes or lengths; if the format has no operations for
+                quantized layers; or if LiteRT on PyTorch gets open sizes, which its converter
+                cannot write.
             ImportError: If a package that writes the format is missing.
 
         Example:
@@ -151,6 +153,7 @@ class ModelFiles(Model):
                 "`filepath` must not be a folder that exists, because its files would mix with new "
                 f"ones. Received: filepath={filepath!r}. Remove it, or choose another path."
             )
+        _check_quantized_layers(self, format)
         specs = {
             name: keras.InputSpec(shape=(None, None), dtype=tensor.dtype, name=name)
             for name, tensor in self.input.items()
@@ -198,6 +201,23 @@ _FORMATS = {
     "jax": ("tf_saved_model", "onnx", "openvino"),
     "torch": ("torch", "onnx", "openvino", "litert"),
 }
+# The quantizations that a format has operations for. The others have those of all.
+_QUANTIZED = {"onnx": ("int8", "float8"), "litert": ("int4",)}
+
+
+def _check_quantized_layers(model, format):
+    """Raise a `ValueError` if a format cannot compute the quantized layers of a model."""
+    for layer in flatten_layers(model):
+        mode, kind = layer.quantization_mode, "layers"
+        is_known = mode is None or mode in _QUANTIZED.get(format, (mode,))
+        if is_known and format == "onnx" and isinstance(layer, keras.layers.Embedding):
+            is_known, kind = mode != "int8", "embeddings"
+        if not is_known:
+            raise ValueError(
+                f"{format!r} has no operations for {kind} in {mode!r}. Received: {layer.path}. "
+                'Leave them out, as `quantize("int8", filters="attention|feedforward|pooled")` '
+                'does, or quantize the file, as `export_to_hugging_face(folder, onnx="int8")`.'
+            )
 
 
 @contextlib.contextmanager

@@ -1,5 +1,6 @@
 """The base classes of preprocessors, and which of them fits a task and a backbone."""
 
+import itertools
 import os
 import sys
 from typing import Any, Self
@@ -21,6 +22,8 @@ from keras_diet.types import Config
 # KerasHub's names for the lengths of sequences that a preprocessor makes.
 # The last one is an alias in encoder-decoders.
 SEQUENCE_LENGTHS = ("encoder_sequence_length", "decoder_sequence_length", "sequence_length")
+# Texts that are tokenized at a time. `tokenizers` returns kilobytes for each.
+_TEXTS = 1024
 
 
 class TokenPreprocessor(Preprocessor):
@@ -67,20 +70,9 @@ class HostPreprocessor:
     columns: Any
     make_batch: Any
 
-    def sizes_of_texts(self, texts: list[str]) -> list[int]:
-        """Return a number for each text that grows with its length."""
-        return [len(text) for text in texts]
-
-    def order_by_length(self, texts: list[str]) -> list[int]:
-        """Return the indices of texts, the longest first, so that texts in a batch need no padding.
-
-        Packed batches of texts of all lengths have about the same number of sequences, so these
-        texts keep their order.
-        """
-        order = list(range(len(texts)))
-        if not self.packed and len(texts) > 1:
-            order.sort(key=self.sizes_of_texts(texts).__getitem__, reverse=True)
-        return order
+    def tokenized(self, x: Any) -> Any:
+        """Return columns of texts as `make_batch` takes them without tokenizing, if it can."""
+        return x
 
 
 class ForeignPreprocessor(HostPreprocessor):
@@ -146,9 +138,15 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
 
     # === Data ===
 
-    def sizes_of_texts(self, texts: list[str]) -> list[int]:
-        """Return the number of tokens of each text."""
-        return [len(tokens) for tokens in self.tokenizer.tokenize(texts)]
+    def tokenized(self, x: Any) -> Any:
+        """Return columns with an array of tokens for each text."""
+
+        def tokens_of(texts):
+            parts = (texts[i : i + _TEXTS] for i in range(0, len(texts), _TEXTS))
+            rows = itertools.chain.from_iterable(map(self.tokenizer.tokenize, parts))
+            return [np.asarray(row, "int32") for row in rows]
+
+        return map_columns(tokens_of, x)
 
     def __call__(self, x: Any, y: Any = None, sample_weight: Any = None) -> Any:
         """Return NumPy arrays for a batch, or for one example without a batch axis."""
@@ -233,7 +231,7 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
         """Return the inputs, labels and weights of the model for some rows of the columns.
 
         Args:
-            x: Rows of what `columns` returns.
+            x: Rows of what `columns` returns, or of what `tokenized` makes of it.
             y: Rows of labels, or `None`.
             sample_weight: Rows of weights, or `None`.
             generator: The random numbers of the batch. `None` if nothing is random.
@@ -241,14 +239,12 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
         Returns:
             A tuple of NumPy arrays, dictionaries of them, or `None`.
         """
-        segments = x if isinstance(x, tuple) else (x,)
-        inputs = pack_segments(
+        segments = [
             # A call of the layer would handle every token as an input.
-            [self.tokenizer.tokenize(texts) for texts in segments],
-            self.tokenizer,
-            self.lengths,
-            self.truncate,
-        )
+            texts if isinstance(texts[0], np.ndarray) else self.tokenizer.tokenize(texts)
+            for texts in (x if isinstance(x, tuple) else (x,))
+        ]
+        inputs = pack_segments(segments, self.tokenizer, self.lengths, self.truncate)
         return inputs, y, sample_weight
 
     @property

@@ -152,6 +152,11 @@ def pack_segments(
     """
     template, last = template_of(tokenizer), len(segments) - 1
     room = lengths[-1] - template.num_special_tokens(len(segments))
+    if room < 1:
+        raise ValueError(
+            f"`sequence_length` must be at least {lengths[-1] - room + 1}, for the special tokens "
+            f"of {len(segments)} segments and one token. Received: sequence_length={lengths[-1]}"
+        )
     token_rows, segment_rows = [], []
     for row in zip(*segments, strict=True):
         tokens, segment_ids = [*template.start], [0] * len(template.start)

@@ -37,7 +37,8 @@ PAIRS = np.arange(LENGTH)
 MASKS = {
     "padding": ({"padding_mask": PADDING}, PADDING[:, None, None, :]),
     "causal": ({"is_causal": True}, PAIRS[:, None] >= PAIRS),
-    "window": ({"sliding_window": 5}, reference.window_mask(LENGTH, 5)),
+    # The first and the last query of a tile reach one token of another tile.
+    "window": ({"sliding_window": TILE + 2}, reference.window_mask(LENGTH, TILE + 2)),
     "documents": (
         {"document_ids": DOCUMENTS},
         (DOCUMENTS[:, :, None] == DOCUMENTS[:, None, :])[:, None],
@@ -272,6 +273,9 @@ def test_bfloat16_is_as_exact_as_its_roundings(rng):
     assert keras.backend.standardize_dtype(output.dtype) == "bfloat16"
     expected = by_reference(*heads, scores_of_table(table, LENGTH, LENGTH), mask)
     assert np.abs(to_numpy(output) - expected).max() < 2**-7 * np.abs(expected).max()
+    ones = ops.ones(heads[2].shape, "bfloat16")
+    sums = to_numpy(tiled(*narrow[:2], ones, table))
+    assert (sums == 1).all(), "The weights of a query do not sum to one. Are sums in float32?"
     weights = rng.normal(size=output.shape).astype("float32")
     exact = gradients_of_heads((*heads, table), weights, terms)
     found = gradients_of_heads((*narrow, table), weights, terms)

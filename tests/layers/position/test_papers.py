@@ -7,6 +7,7 @@ from keras_diet.layers import (
     BucketedRelativePositionBias,
     FirePositionBias,
     KerplePositionBias,
+    LogCPBBias,
     SandwichPositionBias,
     UntiedPositionBias,
 )
@@ -155,6 +156,35 @@ def test_fire_in_half_precision_tells_near_keys_apart_at_large_positions(dtype):
     )
     expected, found = (scores_of(bias, 1, 5001, 5000)[..., -20:] for bias in (exact, half))
     assert_close(found, expected, 2e-2)
+
+
+# === Log-CPB ===
+
+
+@any_backend
+def test_equals_swin_v2_of_hugging_face(rng):
+    """Positions are `y (2 W - 1) + x`. The second window is larger than that of pretraining."""
+    import torch
+    from transformers import Swinv2Config
+    from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
+
+    for pretrained in (0, 4):
+        theirs = Swinv2SelfAttention(Swinv2Config(), 6, NUM_HEADS, (5, 5), [pretrained] * 2)
+        bias = LogCPBBias(NUM_HEADS, max_distance=(pretrained or 5) - 1, num_columns=5)
+        bias.build()
+        hidden, _, output = theirs.continuous_position_bias_mlp
+        values = (hidden.weight.T, hidden.bias, output.weight.T)
+        for weight, value in zip(bias.weights, values, strict=True):
+            weight.assign(rng.normal(size=value.shape) / 3)
+            value.data.copy_(torch.tensor(to_numpy(weight)))
+        table = theirs.continuous_position_bias_mlp(theirs.relative_coords_table)
+        expected = 16 * torch.sigmoid(
+            table.view(-1, NUM_HEADS)[theirs.relative_position_index]
+        ).permute(2, 0, 1)
+        rows, columns = np.divmod(np.arange(25), 5)
+        positions = rows * 9 + columns
+        scores = scores_of(bias, 49, 49)[0][:, positions][:, :, positions]
+        assert_close(scores, expected.detach().numpy(), 2e-5)
 
 
 # === All ===

@@ -122,6 +122,21 @@ def test_a_bias_layer_of_cross_attention_knows_the_place_of_a_step(rng, sizes):
 
 
 @any_backend
+@block_and_stack
+def test_symbolic_memory_keeps_its_precision(rng, make):
+    target, source = make_inputs(rng)
+    decoder = make(rng)
+    memory = tree.map_structure(
+        lambda x: keras.KerasTensor(x.shape, dtype="float16"),
+        decoder.start_memory(BATCH, MEMORY, source),
+    )
+    x = keras.KerasTensor(target[:, :1].shape, dtype="float32")
+    output, next_memory = decoder.compute_output_spec(x, memory=memory)
+    assert output.dtype == "float32"
+    assert {each.dtype for each in tree.flatten(next_memory)} == {"float16"}
+
+
+@any_backend
 def test_t5_has_bins_for_keys_before_the_query_in_self_attention_only(rng):
     decoder = make_decoder(rng, position_encoding="t5")
     assert not decoder.position_biases[0].bidirectional

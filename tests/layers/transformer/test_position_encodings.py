@@ -49,6 +49,7 @@ def test_max_distance(max_distance):
 
     assert built("t5").position_biases[0].max_distance == (max_distance or 128)
     assert built("tupe_rel").position_biases[0].max_distance == max_distance
+    assert built("log_cpb").position_biases[0].max_distance == (max_distance or 512)
     attention = built("shaw").transformer_layers[0].self_attention
     assert attention.max_distance == (max_distance or 1024)
 

@@ -70,7 +70,7 @@ def test_arguments(name, value, message):
     ],
 )
 def test_what_differs_between_layers_needs_weights_of_each(name, value, others):
-    with pytest.raises(ValueError, match=f"With `share_layers=True`.*{name}.*must be.*{name}="):
+    with pytest.raises(ValueError, match=rf"With `share_layers=True`.*{name}.*must be.*{name}="):
         L.DietEncoder(2, 3, 23, share_layers=True, **{name: value}, **others)
 
 

@@ -272,12 +272,11 @@ def translator(proto):
 
 
 @any_backend
-@pytest.mark.parametrize("batch_size", [None, 2])
-def test_texts_and_prompts_in_any_form_and_in_batches(translator, batch_size, capsys):
+def test_texts_and_prompts_in_any_form_and_in_batches(translator, capsys):
     expected = translator.generate(SOURCES)
     assert [type(text) for text in expected] == [str] * 5
     assert len(set(expected)) > 3
-    generate = functools.partial(translator.generate, batch_size=batch_size)
+    generate = functools.partial(translator.generate, batch_size=2)
     sources = {"encoder_text": SOURCES}
     for texts in (np.array(SOURCES), sources, {**sources, "decoder_text": [""] * 5}):
         assert generate(texts) == expected
@@ -292,10 +291,9 @@ def test_texts_and_prompts_in_any_form_and_in_batches(translator, batch_size, ca
     for _ in range(2):
         assert (generate(inputs), generate(one)) == (prompted, prompted[1])
     assert capsys.readouterr().out == ""
-    if batch_size is not None:
-        assert translator.generate(SOURCES, batch_size=7) == expected
-        assert generate(SOURCES, verbose=1) == expected
-        assert "5/5" in capsys.readouterr().out
+    assert translator.generate(SOURCES, batch_size=7) == expected
+    assert generate(SOURCES, verbose=1) == expected
+    assert "5/5" in capsys.readouterr().out
 
 
 @any_backend
@@ -330,13 +328,11 @@ LONG = "the dog sees a fox " * 30
 
 
 @any_backend
-@pytest.mark.parametrize("batch_size", [None, 2])
-def test_long_sources_and_prompts_are_cut_on_request(translator, monkeypatch, batch_size):
+def test_long_sources_and_prompts_are_cut_on_request(translator, monkeypatch):
     calls = watch(monkeypatch, (translator.preprocessor, "generate_postprocess"))
     inputs = {"encoder_text": [SOURCES[1], LONG, SOURCES[3]], "decoder_text": ["der", LONG, "ein"]}
-    found = translator.generate(inputs, batch_size=batch_size, truncate=True)
-    of_batch = 1 if batch_size is None else 0
-    prompt = to_numpy(calls[0][0][0]["decoder_token_ids"])[of_batch]
+    found = translator.generate(inputs, batch_size=2, truncate=True)
+    prompt = to_numpy(calls[0][0][0]["decoder_token_ids"])[0]
     # A start token, 15 tokens of the prompt, and one token that is generated.
     assert prompt[1:16].tolist() == translator.preprocessor.tokenizer(LONG)[:15].tolist()
     rows = translator.preprocessor.rows_of_tokens(inputs, truncate=True)

@@ -284,11 +284,10 @@ def _of_all_tokens(task: keras.Model, inputs: Config) -> Config:
 
 def _hidden_states(model: keras.Model, inputs: Config) -> Config:
     """Return the states of a backbone or of an embedder, which adds the embeddings of texts."""
-    states = getattr(model, "backbone", model)(inputs)["sequence_output"]
-    outputs = {"last_hidden_state": states}
-    if hasattr(model, "pool"):
-        outputs["sentence_embedding"] = model.pool(states, **inputs)
-    return outputs
+    if not hasattr(model, "pool"):
+        return {"last_hidden_state": model(inputs)["sequence_output"]}
+    states = model.backbone(inputs)["sequence_output"]
+    return {"last_hidden_state": states, "sentence_embedding": model.pool(states, **inputs)}
 
 
 TEXT_CLASSIFIER = Head(("ForSequenceClassification",), _classes_of_texts, _labels)

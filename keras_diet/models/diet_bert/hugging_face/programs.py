@@ -10,7 +10,6 @@ from typing import Any
 import keras
 
 from keras_diet.models.hub.onnx_file import write_onnx
-from keras_diet.models.hub.token_rows import template_of
 
 # The names under which clients look for the files.
 PROGRAM, QUANTIZED_PROGRAM = "onnx/model.onnx", "onnx/model_quantized.onnx"
@@ -31,15 +30,23 @@ def outputs_by_name(model: keras.Model, inputs: Mapping[str, Any]) -> dict[str, 
     return {name: keras.ops.cast(tensor, "float32") for name, tensor in outputs.items()}
 
 
-def write_programs(model: keras.Model, folder: Path, is_quantized: bool) -> None:
+def write_programs(
+    model: keras.Model, folder: Path, has_segments: bool, is_quantized: bool
+) -> None:
     """Write `onnx/model.onnx`, and `onnx/model_quantized.onnx` with kernels in int8.
+
+    Args:
+        model: A backbone or a task.
+        folder: The folder.
+        has_segments: bool. Whether segments are an input.
+        is_quantized: bool. Whether to write the second file.
 
     Raises:
         ImportError: If a package is missing.
     """
     if is_quantized and importlib.util.find_spec("onnxruntime") is None:
         raise ImportError('`onnx="int8"` needs onnxruntime. Run `pip install onnxruntime`.')
-    names = ("input_ids", "attention_mask", *["token_type_ids"] * _reads_segments(model))
+    names = ("input_ids", "attention_mask", *["token_type_ids"] * has_segments)
     inputs = dict.fromkeys(names, (("batch", "length"), "int64"))
     (folder / PROGRAM).parent.mkdir()
     write_onnx(model, os.fspath(folder / PROGRAM), inputs, program=outputs_by_name)
@@ -51,13 +58,3 @@ def write_programs(model: keras.Model, folder: Path, is_quantized: bool) -> None
             optimized = Path(temporary, "model.onnx")
             quant_pre_process(folder / PROGRAM, optimized, skip_symbolic_shape=True)
             quantize_dynamic(optimized, folder / QUANTIZED_PROGRAM)
-
-
-def _reads_segments(model):
-    """Return whether segments change the outputs. Question answerers mask the question."""
-    tokenizer = getattr(getattr(model, "preprocessor", None), "tokenizer", None)
-    backbone = getattr(model, "backbone", model)
-    numbers_segments = tokenizer is None or template_of(tokenizer).numbers_segments
-    in_backbone = backbone.segment_encoding != "none" and backbone.num_segments > 1
-    in_head = model.trained_head.kinds == ("ForQuestionAnswering",)
-    return numbers_segments and (in_backbone or in_head)

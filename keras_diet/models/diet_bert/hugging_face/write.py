@@ -21,6 +21,7 @@ from keras_diet.models.diet_bert.hugging_face.checkpoint import (
     WEIGHTS,
     Checkpoint,
     names_of_shards,
+    optional_json,
 )
 from keras_diet.models.diet_bert.hugging_face.heads import (
     MASKED_LM,
@@ -30,6 +31,7 @@ from keras_diet.models.diet_bert.hugging_face.heads import (
     TEXT_RERANKER,
 )
 from keras_diet.models.diet_bert.hugging_face.programs import write_programs
+from keras_diet.models.diet_bert.hugging_face.tokenizer_files import FILE, PIECES
 from keras_diet.models.diet_bert.hugging_face.weights import parts_by_name
 from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.presets import whole_preset
@@ -59,7 +61,7 @@ def write_hugging_face(
     the folder too, for ONNX Runtime and browsers, with any batch size and length.
 
     All files appear or none. A model that was in the folder is replaced. Its tokenizer stays if the
-    new model has none.
+    new model has none, and a vocabulary of the same size.
 
     Texts that are too long are cut as in `transformers`. If both texts of a pair are cut and one of
     them keeps a token more, it is the longer one, or the second one if they are equal. With a
@@ -112,9 +114,10 @@ def write_hugging_face(
             "quantized layers. A preset keeps them, and a preset that is loaded again has LoRA's "
             "updates in its kernels."
         )
-    tokenizer: Any = getattr(getattr(model, "preprocessor", None), "tokenizer", None)
+    preprocessor: Any = getattr(model, "preprocessor", None)
+    tokenizer: Any = getattr(preprocessor, "tokenizer", None)
     is_fast = isinstance(tokenizer, FastTokenizer)
-    if is_fast and getattr(model.preprocessor, "truncate", None) == "waterfall":
+    if is_fast and getattr(preprocessor, "truncate", None) == "waterfall":
         raise ValueError(
             "`truncate` of the preprocessor must be 'round_robin', because `transformers` cuts the "
             "longest text of a pair first. Received: truncate='waterfall'"
@@ -125,15 +128,17 @@ def write_hugging_face(
             f"{type(tokenizer).__name__}. Leave out the tokenizer: `task.export(path, "
             'format="onnx")`.'
         )
-    if onnx and (model_type or backbone.hugging_face_type) is None:
-        config, tensors = _config_of_program(model), {}
+    model_type = model_type or backbone.hugging_face_type
+    if onnx and model_type is None:
+        config, tensors = _config_of_program(model, backbone), {}
     else:
-        config, tensors = _config_and_weights(model, model_type)
+        config, tensors = _config_and_weights(model, backbone, tokenizer, model_type)
     if tokenizer is not None:
         config["pad_token_id"] = tokenizer.pad_token_id
     with whole_preset(folder) as new:
         if onnx:
-            write_programs(model, Path(new), is_quantized=onnx == "int8")
+            has_segments = _reads_segments(model, backbone, tokenizer)
+            write_programs(model, Path(new), has_segments, is_quantized=onnx == "int8")
         if tensors:
             save_file(tensors, Path(new) / WEIGHTS, metadata={"format": "pt"})
         _write_json(Path(new) / "config.json", config)
@@ -141,15 +146,18 @@ def write_hugging_face(
             _write_tokenizer(tokenizer, Path(new), model)
         if hasattr(model, "pooling_mode"):
             _write_sentence_transformer(model, Path(new))
-        _remove_other_model(Path(folder), is_fast)
+        old_config = optional_json(folder, "config.json")
+        has_other = old_config.get("vocab_size", config["vocab_size"]) != config["vocab_size"]
+        _remove_other_model(Path(folder), and_tokenizer=is_fast or has_other)
 
 
-def _config_of_program(model):
+def _config_of_program(model, backbone):
     """Return the configuration of a folder without weights.
 
-    Clients find out by the type which inputs and heads a program has. They know BERT's.
+    Clients find out by the type which inputs and heads a program has. They know BERT's. The other
+    values are sizes, because a BERT does not compute what the program computes.
     """
-    backbone, head = getattr(model, "backbone", model), model.trained_head
+    head = model.trained_head
     if head is not TEXT_RERANKER:
         _check_activation(model, "an ONNX file")
     return {
@@ -166,10 +174,16 @@ def _config_of_program(model):
     }
 
 
-def _config_and_weights(model, model_type):
+def _reads_segments(model, backbone, tokenizer):
+    """Return whether segments change the outputs. Question answerers mask the question."""
+    numbers_segments = tokenizer is None or template_of(tokenizer).numbers_segments
+    in_backbone = backbone.segment_encoding != "none" and backbone.num_segments > 1
+    in_head = model.trained_head.kinds == ("ForQuestionAnswering",)
+    return numbers_segments and (in_backbone or in_head)
+
+
+def _config_and_weights(model, backbone, tokenizer, model_type):
     """Return the configuration and the tensors of a type of `transformers`."""
-    backbone = getattr(model, "backbone", model)
-    model_type = model_type or backbone.hugging_face_type
     if model_type is None:
         fits = [each for each in ARCHITECTURES if not _describe(backbone, each)[1]]
         raise ValueError(
@@ -211,7 +225,6 @@ def _config_and_weights(model, model_type):
                 )
         if "activation" not in described:
             _check_activation(model, f"the head of a {config['architectures'][0]!r}")
-    tokenizer = getattr(getattr(model, "preprocessor", None), "tokenizer", None)
     if tokenizer is not None:
         first, padding = backbone.first_position, tokenizer.pad_token_id
         if first is not None and padding != first - 1:
@@ -264,17 +277,17 @@ def _write_sentence_transformer(embedder: keras.Model, folder: Path) -> None:
         _write_json(folder / name, contents)
 
 
-def _remove_other_model(folder: Path, has_tokenizer: bool) -> None:
+def _remove_other_model(folder: Path, and_tokenizer: bool) -> None:
     """Remove the files of the model in a folder that would be read beside the new files.
 
-    A file in another folder, which an index may name, stays. So does a tokenizer if the new model
-    has none, because a user may have written it for the model.
+    A file in another folder, which an index may name, stays.
     """
     names = {WEIGHTS, INDEX, SENTENCE_TRANSFORMER, "modules.json", "1_Pooling/config.json"}
     names |= {f"onnx/{path.name}" for path in folder.glob("onnx/*.onnx*")}
     names |= {name for name in names_of_shards(folder) if Path(name).name == name}
-    if has_tokenizer:
-        names |= {"special_tokens_map.json", "added_tokens.json", *SENTENCE_FILES}
+    if and_tokenizer:
+        names |= {FILE, PIECES, "tokenizer_config.json", "vocab.txt", *SENTENCE_FILES}
+        names |= {"special_tokens_map.json", "added_tokens.json"}
     for name in names:
         (folder / name).unlink(missing_ok=True)
 

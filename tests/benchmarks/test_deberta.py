@@ -1,0 +1,41 @@
+"""DeBERTa beside KerasHub and `transformers`."""
+
+import json
+
+import pytest
+
+from benchmarks import deberta
+
+pytestmark = pytest.mark.any_backend
+
+
+def test_rows_compute_and_alternate(tmp_path):
+    path = tmp_path / "deberta.json"
+    deberta.main(["--size", "tiny", "--shapes", "2x9", "--rounds", "2", "--output", str(path)])
+    cells = json.loads(path.read_text())["PyTorch"]["cells"]
+    assert list(cells) == ["training, 2x9", "inference, 2x9"]
+    assert list(cells["training, 2x9"]) == ["keras_diet", "kerashub", "hugging_face"]
+    row = cells["inference, 2x9"]["kerashub"]
+    quotient = f"{1 / row['ratio_to_keras_diet']:.2f}"
+    assert f"| inference, 2x9 | kerashub | {row['milliseconds']:.0f} | {quotient} |" in (
+        path.with_suffix(".md").read_text()
+    )
+
+
+def test_rows_have_the_same_number_of_weights():
+    """Other sizes would make a time unfair. A `DietBertBackbone` also has a pooler."""
+    shape = (2, 9)
+    models = []
+    make = deberta.bert_models.make_step
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(
+            deberta.bert_models,
+            "make_step",
+            lambda row, model, *args: models.append(model) or make(row, model, *args),
+        )
+        for row in ("keras_diet", "kerashub"):
+            deberta.make_step(row, "tiny", "inference", shape)
+    ours, theirs = (model.count_params() for model in models)
+    other = deberta.make_hugging_face_model(deberta.SIZES["tiny"])
+    counts = {ours, theirs, sum(each.numel() for each in other.parameters())}
+    assert len(counts) == 1, counts

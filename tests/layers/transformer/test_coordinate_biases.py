@@ -1,0 +1,248 @@
+"""Biases of coordinates, alone and as the positions of `DietEncoder`."""
+
+import keras
+import numpy as np
+import pytest
+from keras import ops
+
+from keras_diet import layers
+from keras_diet.layers import CoordinateBias, DietDecoder, DietEncoder, cache_positions
+from keras_diet.layers.attention import plan
+from tests.helpers import assert_close, check_layer, gradients, randomize, to_numpy, weighted_sum
+from tests.layers import diet_encoders
+from tests.layers.bias_layers import expected_scores
+from tests.layers.diet_encoders import BATCH, HIDDEN, LENGTH, NUM_HEADS, VALID, make_encoder
+
+any_backend = pytest.mark.any_backend
+# Fewer places than tokens and more, in any order, and the smallest and the largest of each axis.
+SIZES = (3, 11)
+PLACES = np.array(
+    [
+        [[2, 10], [0, 3], [1, 0], [2, 3], [0, 8]],
+        [[1, 7], [1, 7], [2, 0], [0, 10], [1, 1]],
+    ],
+    dtype="int32",
+)
+
+
+def make_bias(rng=None, **kwargs):
+    """A bias with another class on each axis, the second of which shares its heads."""
+    biases = [
+        layers.RelativePositionBias(NUM_HEADS, max_length=SIZES[0]),
+        layers.BucketedRelativePositionBias(
+            NUM_HEADS, num_buckets=6, max_distance=5, share_heads=True, max_length=SIZES[1]
+        ),
+    ]
+    bias = CoordinateBias(biases, **kwargs)
+    bias.build()
+    return bias if rng is None else randomize(bias, rng, scale=0.6)
+
+
+def expected_bias(bias, query, key=None):
+    """The sum over axes of the scores by the papers, one pair after another."""
+    key = query if key is None else key
+    scores = np.zeros((len(query), bias.num_heads, query.shape[1], key.shape[1]))
+    for axis, of_axis in enumerate(bias.biases):
+        table = expected_scores(of_axis, of_axis.max_length)
+        for b, h, i, j in np.ndindex(scores.shape):
+            scores[b, h, i, j] += table[0, h, query[b, i, axis], key[b, j, axis]]
+    return scores
+
+
+def test_equals_reference(rng):
+    bias, key = make_bias(rng), PLACES[:, ::2]
+    assert_close(bias(PLACES), expected_bias(bias, PLACES), 2e-5)
+    expected = expected_bias(bias, PLACES, key)
+    assert_close(bias(PLACES, key), expected, 2e-5)
+    assert_close(bias.rows(PLACES[:, 1:3], key, 1), expected[:, :, 1:3], 2e-5)
+
+
+def test_the_layer():
+    check_layer(make_bias(name="places"), PLACES, PLACES[:, ::2])
+    assert make_bias().compute_output_shape((2, 5, 2), (2, 7, 2)) == (2, NUM_HEADS, 5, 7)
+
+
+# === Papers ===
+
+
+@any_backend
+def test_equals_layoutlmv3_of_hugging_face(rng):
+    import torch
+    from transformers import LayoutLMv3Config
+    from transformers.models.layoutlmv3.modeling_layoutlmv3 import LayoutLMv3Encoder
+
+    sizes = {"max_rel_pos": 13, "rel_pos_bins": 8, "max_rel_2d_pos": 31, "rel_2d_pos_bins": 12}
+    config = LayoutLMv3Config(
+        hidden_size=NUM_HEADS, num_attention_heads=NUM_HEADS, num_hidden_layers=0, **sizes
+    )
+    theirs = LayoutLMv3Encoder(config)
+    arguments = [(8, 13, 40), (12, 31, 100), (12, 31, 100)]
+    biases = [
+        layers.BucketedRelativePositionBias(NUM_HEADS, bins, largest, max_length=length)
+        for bins, largest, length in arguments
+    ]
+    bias = CoordinateBias(biases)
+    bias.build()
+    tables = (theirs.rel_pos_bias, theirs.rel_pos_x_bias, theirs.rel_pos_y_bias)
+    for weight, table in zip(randomize(bias, rng).weights, tables, strict=True):
+        table.weight.data.copy_(torch.tensor(to_numpy(weight).T))
+    index = torch.tensor(rng.integers(40, size=(2, 9)))
+    boxes = torch.tensor(rng.integers(100, size=(2, 9, 4)))
+    with torch.no_grad():
+        expected = theirs._cal_1d_pos_emb(index) + theirs._cal_2d_pos_emb(boxes)
+    coordinates = np.stack([index, boxes[..., 0], boxes[..., 3]], axis=-1)
+    assert_close(bias(coordinates), expected.numpy(), 1e-6)
+
+
+@any_backend
+def test_equals_swin_of_hugging_face(rng):
+    """One axis with the coordinate `y (2 W - 1) + x` has a score for each pair of distances."""
+    import torch
+    from transformers.models.swin.modeling_swin import SwinRelativePositionBias
+
+    theirs = SwinRelativePositionBias(NUM_HEADS, (3, 4))
+    window = layers.RelativePositionBias(NUM_HEADS, max_length=2 * 7 + 4)
+    bias = CoordinateBias([window])
+    bias.build()
+    table = to_numpy(randomize(bias, rng).weights[0])
+    theirs.relative_position_bias_table.data.copy_(torch.tensor(table))
+    rows, columns = np.divmod(np.arange(12), 4)
+    coordinates = (rows * 7 + columns)[None, :, None]
+    assert_close(bias(coordinates), theirs().detach().numpy(), 1e-6)
+
+
+# === In an encoder ===
+
+
+def expected_output(encoder, x, coordinates, monkeypatch):
+    def of_layers(encoder, *args):
+        biases = [expected_bias(bias, coordinates) for bias in encoder.position_biases]
+        return biases * (encoder.num_layers // len(biases))
+
+    monkeypatch.setattr(diet_encoders, "expected_biases", of_layers)
+    return diet_encoders.expected_output(encoder, x, mask=VALID[:, None, None])
+
+
+@pytest.mark.parametrize("sharing", ["layer-wise", "none"])
+def test_an_encoder_equals_the_reference(rng, monkeypatch, sharing):
+    monkeypatch.setattr(plan, "BLOCK_SIZE", 2)
+    x = diet_encoders.make_inputs(rng)[0]
+    for implementation in ("auto", "blockwise"):
+        encoder = make_encoder(
+            np.random.default_rng(3),
+            position_encoding=make_bias(),
+            sharing=sharing,
+            segment_encoding="none",
+            attention_windows=(None, 3),
+            attention_implementation=implementation,
+        )
+        assert len(encoder.position_biases) == (1 if sharing == "layer-wise" else 2)
+        found = encoder(x, padding_mask=VALID, coordinates=PLACES)
+        assert_close(found, expected_output(encoder, x, PLACES, monkeypatch))
+    # One row of coordinates is the same for all examples.
+    expected = encoder(x, coordinates=np.repeat(PLACES[:1], BATCH, axis=0))
+    assert_close(encoder(x, coordinates=PLACES[:1]), expected)
+
+
+def test_the_index_as_a_coordinate_is_the_bias_itself(rng):
+    """Also with several documents in a sequence, whose distances are those of the sequence."""
+    x, ids = diet_encoders.make_inputs(rng)[0], np.array([[1, 1, 2, 2, 2], [3, 4, 4, 0, 0]])
+    found = []
+    for wrap in (lambda bias: bias, lambda bias: CoordinateBias([bias])):
+        bias = wrap(layers.RelativePositionBias(NUM_HEADS, max_length=LENGTH))
+        encoder = make_encoder(np.random.default_rng(3), position_encoding=bias)
+        index = np.arange(LENGTH, dtype="int32")[None, :, None]
+        others = {} if found == [] else {"coordinates": index}
+        found.append(encoder(x, document_ids=ids, **others))
+    assert_close(found[1], found[0])
+
+
+@pytest.mark.parametrize("recompute", ["none", "attention", "block"])
+def test_gradients(rng, recompute):
+    """They equal those of the scores as features of pairs, whose weights are one for each head."""
+    x = diet_encoders.make_inputs(rng)[0]
+    encoder = make_encoder(
+        np.random.default_rng(3), position_encoding=make_bias(), recompute=recompute
+    )
+    bias = encoder.position_biases[0]
+    found = gradients(
+        lambda: weighted_sum(encoder(x, coordinates=PLACES, training=True), x), bias.weights
+    )
+    arguments = {"position_encoding": "none", "pair_dim": NUM_HEADS}
+    pairs_encoder = make_encoder(np.random.default_rng(3), **arguments)
+    pairs_encoder.transformer_layers[0].set_weights(encoder.transformer_layers[0].get_weights())
+    diet_encoders.copy_weights(encoder, pairs_encoder)
+    for each in pairs_encoder.pair_biases:
+        each.kernel.assign(np.eye(NUM_HEADS))
+
+    def loss():
+        pairs = ops.transpose(bias(PLACES), (0, 2, 3, 1))
+        return weighted_sum(pairs_encoder(x, pairs=pairs, training=True), x)
+
+    for actual, expected in zip(found, gradients(loss, bias.weights), strict=True):
+        assert_close(actual, expected)
+        assert np.abs(expected).max() > 1e-4
+
+
+@any_backend
+def test_a_model_is_saved_and_loaded(rng, tmp_path):
+    inputs = keras.Input((None, HIDDEN)), keras.Input((None, 2), dtype="int32")
+    encoder = DietEncoder(2, NUM_HEADS, 11, make_bias(), sharing="none")
+    model = keras.Model(inputs, encoder(inputs[0], coordinates=inputs[1]))
+    for bias in encoder.position_biases:
+        randomize(bias, rng)
+    model.save(tmp_path / "model.keras")
+    loaded = keras.saving.load_model(tmp_path / "model.keras")
+    x = diet_encoders.make_inputs(rng)[0]
+    assert_close(loaded((x, PLACES)), model((x, PLACES)), 1e-6)
+    assert_close(model.predict((x, PLACES), verbose=0), model((x, PLACES)))
+    assert np.abs(to_numpy(model((x, PLACES)) - model((x, 0 * PLACES)))).max() > 1e-3
+
+
+def test_a_registered_name(rng, register):
+    def bias(num_heads, **kwargs):
+        return CoordinateBias([layers.AlibiPositionBias(num_heads, max_length=9)], **kwargs)
+
+    name = register(bias=bias, sharing_modes=("none",))
+    encoder = make_encoder(rng, position_encoding=name)
+    x = diet_encoders.make_inputs(rng)[0]
+    y = encoder(x, coordinates=PLACES[..., :1])
+    assert np.abs(to_numpy(y - encoder(x, coordinates=PLACES[:, ::-1, :1]))).max() > 1e-3
+    assert_close(encoder(x, coordinates=8 - PLACES[..., :1]), y)
+
+
+# === Refused ===
+
+
+@any_backend
+def test_refused(rng):
+    x = diet_encoders.make_inputs(rng)[0]
+    alibi, t5 = layers.AlibiPositionBias, layers.BucketedRelativePositionBias
+    fire, curves = layers.FirePositionBias, layers.QueryRelativePositionBias
+    tupe = layers.UntiedPositionBias(2, 3, 5, 7, relative=True)
+    for wrong in (fire(2, max_length=5), curves(2, max_length=5), alibi(2), tupe):
+        with pytest.raises(ValueError, match="`biases` must have scores that depend on the dist"):
+            CoordinateBias([wrong])
+    for biases in ([], [alibi(2, max_length=5), t5(3, max_length=5)]):
+        with pytest.raises(ValueError, match=r"same number of heads.*num_heads=\["):
+            CoordinateBias(biases)
+    bias = make_bias()
+    for wrong in (x, PLACES[..., :1], PLACES[0], PLACES.astype("float32")):
+        with pytest.raises(
+            ValueError, match=r"must be integers of shape \(batch_size, length, 2\)"
+        ):
+            bias(wrong)
+    for row in ([0, 11], [-1, 3]):
+        wrong = np.where(PLACES == [2, 10], row, PLACES).astype("int32")
+        with pytest.raises(ValueError, match=r"Coordinates of axis . must be in \[0, max_length"):
+            bias(PLACES, wrong)
+    encoder, message = make_encoder(rng, position_encoding=bias), "`coordinates` must have the"
+    for arguments in ({}, {"coordinates": PLACES[:, :4]}, {"coordinates": PLACES[[0, 1, 1]]}):
+        with pytest.raises(ValueError, match=message):
+            encoder(x, **arguments)
+    with pytest.raises(ValueError, match=message):
+        make_encoder(rng)(x, coordinates=PLACES)
+    with pytest.raises(ValueError, match="depend on the content cannot be computed before"):
+        cache_positions(bias)
+    with pytest.raises(ValueError, match="Coordinates must be integers"):
+        DietDecoder(1, NUM_HEADS, 11, position_encoding=make_bias())(x, x)
