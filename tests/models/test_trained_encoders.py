@@ -41,9 +41,6 @@ pytestmark = [
     pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
     pytest.mark.filterwarnings("ignore:.*has no pooler:UserWarning"),
 ]
-# A bias, rotary positions with windows, a gate with another normalization, scores of contents and
-# distances, dropped masks, and shared layers.
-SOME = ("mpnet", "modernbert", "t5", "deberta-v2", "esm", "albert")
 # RoBERTa with other names.
 RENAMED = ("xlm-roberta", "camembert", "data2vec-text")
 
