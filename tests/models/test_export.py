@@ -62,8 +62,8 @@ def served(path, file_format):
 
         def serve(inputs):
             outputs = runner(**{names[name]: array for name, array in inputs.items()})
-            # The names are `output_0`, `output_1`, ..., `output_10`, ...
-            return [outputs[name] for name in sorted(outputs, key=lambda name: (len(name), name))]
+            # A dictionary of outputs keeps its names.
+            return [outputs[name] for name in sorted(outputs)]
 
         return serve
     import torch
