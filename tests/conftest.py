@@ -9,6 +9,7 @@ import sys
 import tempfile
 
 import pytest
+from packaging.version import Version
 
 SETTINGS = {
     # `-n auto` starts one process for each core, and the tensors are tiny: a process with more
@@ -26,8 +27,8 @@ SETTINGS = {
     # The processes of pytest-xdist share the folder, so a program is compiled once for all.
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
 }
-if importlib.util.find_spec("jax") and importlib.metadata.version("jax") < "0.12":
-    # JAX 0.12 ends the process at a flag that it does not know.
+# JAX 0.12 does not know this flag, and ends the process.
+if importlib.util.find_spec("jax") and Version(importlib.metadata.version("jax")) < Version("0.12"):
     SETTINGS["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
 for variable, value in SETTINGS.items():
     os.environ.setdefault(variable, value)
