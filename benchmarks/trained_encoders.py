@@ -28,6 +28,7 @@ from benchmarks.results import (
     measure_cells,
     page_of,
     parse,
+    save,
     start,
 )
 from keras_diet import models
@@ -164,6 +165,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options.command = [f"ENCODERS --data STSB --rounds {options.rounds}"]
     run = start(MODULE, options, ("rounds",))
     run["types"] = differences_of_types()
+    save(options, run, make_page)
     pairs = read_pairs(options.data)
     cells = {
         folder.name: functools.partial(measure_encoder, folder, pairs, options.rounds)

@@ -1,12 +1,15 @@
 """Fixtures of all tests, and settings of the backends for many small programs."""
 
 import gc
+import importlib.metadata
+import importlib.util
 import os
 import re
 import sys
 import tempfile
 
 import pytest
+from packaging.version import Version
 
 SETTINGS = {
     # `-n auto` starts one process for each core, and the tensors are tiny: a process with more
@@ -16,8 +19,7 @@ SETTINGS = {
     "TF_NUM_INTEROP_THREADS": "1",
     # Each program runs a few times, so XLA takes longer to optimize it than the program takes.
     "XLA_FLAGS": (
-        "--xla_cpu_use_fusion_emitters=false --xla_backend_optimization_level=0 "
-        "--xla_llvm_disable_expensive_passes=true "
+        "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true "
         # The parts into which XLA splits a program for several threads take longer than one part.
         "--xla_cpu_parallel_codegen_split_count=1"
     ),
@@ -25,6 +27,9 @@ SETTINGS = {
     # The processes of pytest-xdist share the folder, so a program is compiled once for all.
     "JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS": "0",
 }
+# JAX 0.12 does not know this flag, and ends the process.
+if importlib.util.find_spec("jax") and Version(importlib.metadata.version("jax")) < Version("0.12"):
+    SETTINGS["XLA_FLAGS"] += " --xla_cpu_use_fusion_emitters=false"
 for variable, value in SETTINGS.items():
     os.environ.setdefault(variable, value)
 if "JAX_COMPILATION_CACHE_DIR" not in os.environ:
