@@ -114,6 +114,8 @@ def make_tables(run: dict[str, Any]) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--size", choices=SIZES, default="small", help="sizes of the encoder")
+    steps = bert_models.STEPS
+    parser.add_argument("--steps", nargs="+", choices=steps, default=list(steps), help="kinds")
     parser.add_argument("--shapes", nargs="+", default=["8x128", "2x512"], help="texts x tokens")
     parser.add_argument("--rounds", type=int, default=7, help="timed steps of each row")
     options = parse(parser, argv)
@@ -122,7 +124,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         f"{step}, {shape}": functools.partial(
             measure_cell, options.size, step, tuple(map(int, shape.split("x"))), options.rounds
         )
-        for step in bert_models.STEPS
+        for step in options.steps
         for shape in options.shapes
     }
     measure_cells(options, run, cells, make_page)
