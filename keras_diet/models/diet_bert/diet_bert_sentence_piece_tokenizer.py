@@ -37,9 +37,12 @@ class DietBertSentencePieceTokenizer(HubSentencePieceTokenizer):
 
     Args:
         proto: The path of a SentencePiece model, or its bytes. `from_texts` makes one.
-        **kwargs: Keyword arguments of `keras_hub.tokenizers.SentencePieceTokenizer`:
-            `sequence_length`, `add_bos`, `add_eos`, `dtype`, `name`. Preprocessors add special
-            tokens and padding themselves.
+        sequence_length: int or `None`. Length to which ids are padded or cut. Defaults to `None`.
+        dtype: str. Type of the token ids. Defaults to `"int32"`.
+        add_bos: bool. Whether a start token comes first. Defaults to `False`.
+        add_eos: bool. Whether an end token comes last. Defaults to `False`.
+        **kwargs: Keyword arguments of `keras_hub.tokenizers.SentencePieceTokenizer`, such as `name`.
+            Preprocessors add special tokens and padding themselves.
 
     Call arguments:
         inputs: A string, or a list or tensor of strings.

@@ -4,6 +4,7 @@ import dataclasses
 import math
 import re
 import warnings
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -236,6 +237,17 @@ def set_weights(backbone: keras.Model, checkpoint: Checkpoint, architecture: Arc
                 f"configuration has. Received: {', '.join(sorted(names)[:3])}"
             )
     for name, of_tensor in parts.items():
-        ends = np.cumsum([part.num_rows for part in of_tensor])[:-1]
-        for part, rows in zip(of_tensor, np.split(tensors[name], ends), strict=True):
-            part.assign(rows)
+        _assign(of_tensor, tensors[name], name, checkpoint.source)
+
+
+def _assign(parts: Sequence[Part], tensor: np.ndarray, name: str, source: str) -> None:
+    """Set weights from the rows of a tensor."""
+    num_rows = [part.num_rows for part in parts]
+    size = sum(part.size for part in parts)
+    if len(tensor) != sum(num_rows) or tensor.size != size:
+        raise ValueError(
+            f"`{name}` in {source} must have {sum(num_rows)} rows and {size} numbers by its "
+            f"configuration. Received: shape {tensor.shape}"
+        )
+    for part, rows in zip(parts, np.split(tensor, np.cumsum(num_rows)[:-1]), strict=True):
+        part.assign(rows)
