@@ -27,7 +27,7 @@ class DietTransformerTokenizer(HubSentencePieceTokenizer):
         dtype: str. Type of the token ids. Defaults to `"int32"`.
         add_bos: bool. Whether a start token comes first. Defaults to `False`.
         add_eos: bool. Whether an end token comes last. Defaults to `False`.
-        **kwargs: Keyword arguments of `keras_hub.tokenizers.SentencePieceTokenizer`, such as `name`.
+        **kwargs: Keyword arguments of KerasHub's `SentencePieceTokenizer`, such as `name`.
             The preprocessor adds special tokens and padding, so it takes none of these.
 
     Call arguments:
