@@ -7,9 +7,11 @@ import pytest
 
 from benchmarks import (
     attention_implementations,
+    deberta,
     decoding,
     gpu,
     recomputation,
+    serving,
     single_texts,
     step_time_results,
     tpu_compile_results,
@@ -20,9 +22,11 @@ pytestmark = pytest.mark.any_backend
 FOLDER = Path(__file__).parents[2] / "docs" / "benchmarks"
 MAKERS = {
     "attention_implementations": attention_implementations,
+    "deberta": deberta,
     "decoding": decoding,
     "gpu": gpu,
     "recomputation": recomputation,
+    "serving": serving,
     "single_texts": single_texts,
     "step_time_jax": step_time_results,
     "step_time_tensorflow": step_time_results,
