@@ -184,7 +184,7 @@ def test_words_in_a_graph():
     tf = pytest.importorskip("tensorflow")
     for arguments in ({}, {"lowercase": True}, {"special_tokens_in_strings": True}):
         tokenizer = words(**arguments)
-        texts = [*PLAIN_TEXTS, "the [MASK] fox"]
+        texts = [*PLAIN_TEXTS, "the [MASK] fox", "the\x00 fox \x00a\x00", "\x00th\x00e fox"]
         dataset = tf.data.Dataset.from_tensor_slices(texts).map(tokenizer)
         assert [each.numpy().tolist() for each in dataset] == tokenizer(texts)
         assert tokenizer(tf.constant(texts)) == tokenizer(texts)

@@ -1,6 +1,7 @@
 """The WordPiece tokenizer of the DietBert models."""
 
 import os
+import sys
 from typing import Any, Self
 
 import keras
@@ -130,8 +131,13 @@ class DietBertTokenizer(FastTokenizer, WordPieceTokenizer):
 
     def tokenize(self, inputs: Any) -> Any:
         """Return the tokens of texts, as `keras_hub.tokenizers.WordPieceTokenizer.tokenize`."""
-        is_plain = self.split and not in_graph()
-        return super().tokenize(inputs) if is_plain else WordPieceTokenizer.tokenize(self, inputs)
+        if self.split and not in_graph():
+            return super().tokenize(inputs)
+        if self.split:
+            # BERT removes U+0000. In tensorflow-text it would end the text.
+            strings = sys.modules["tensorflow"].strings
+            inputs = strings.regex_replace(inputs, r"\x00", "")
+        return WordPieceTokenizer.tokenize(self, inputs)
 
     def fast_tokenizer(self) -> tokenizers.Tokenizer:
         """Return the tokenizer of the `tokenizers` package with the same arguments."""
