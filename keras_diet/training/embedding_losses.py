@@ -185,6 +185,12 @@ class MultipleNegativesRankingLoss(EmbeddingLoss):
     def __call__(self, y_true: Tensor, y_pred: Tensor, sample_weight: Tensor | None = None) -> Any:
         """Return the loss of all examples."""
         ids, y_pred, sample_weight = _backend.rows_of_all_devices(y_true, y_pred, sample_weight)
+        shapes = tuple(ids.shape), tuple(y_pred.shape)
+        if not _arrays.sizes_fit((*shapes[0], None), shapes[1]):
+            raise ValueError(
+                "`y_true` must have the shape (n, k), and `y_pred` the shape (n, k, d), for k "
+                f"texts of n examples. Received: y_true.shape={shapes[0]}, y_pred.shape={shapes[1]}"
+            )
         anchors, positives, candidates = ids[:, 0], ids[:, 1], ids[None, :, 1:]
         has_anchor = ops.cast(anchors[:, None] == anchors, self.dtype)
         is_positive = ops.cast(positives[:, None, None] == candidates, self.dtype)

@@ -296,13 +296,16 @@ def test_refused_arguments(arguments, message):
         DietBertMaskedLMPreprocessor(**arguments)
 
 
-@pytest.mark.parametrize("x, shortest", [(A, 3), ((A, B), 4)], ids=["texts", "pairs"])
-def test_lengths_have_room_for_a_token(x, shortest):
+@pytest.mark.parametrize(
+    "kind, x, shortest",
+    [("classifier", A, 3), ("classifier", (A, B), 4), ("token_classifier", [["fox"]] * 3, 3)],
+    ids=["texts", "pairs", "words"],
+)
+def test_lengths_have_room_for_a_token(kind, x, shortest):
     message = f"`sequence_length` must be at least {shortest}.*={shortest - 1}"
-    arguments = {"tokenizer": DietBertTokenizer(VOCABULARY)}
     with pytest.raises(ValueError, match=message):
-        DietBertTextClassifierPreprocessor(**arguments, sequence_length=shortest - 1)(x)
-    inputs = DietBertTextClassifierPreprocessor(**arguments, sequence_length=shortest)(x)
+        tasks.tiny_preprocessor(kind, sequence_length=shortest - 1)(x)
+    inputs = tasks.tiny_preprocessor(kind, sequence_length=shortest)(x)
     assert inputs["token_ids"].shape == (3, shortest)
 
 

@@ -201,7 +201,9 @@ class AnyNumber(EmbeddingLoss):
 @pytest.mark.parametrize(
     "loss, labels, shape, message",
     [
-        (MultipleNegativesRankingLoss(), IDS[:, :2], (10, 7), r"shape \(n, k, d\).*\(10, 7\)"),
+        (MultipleNegativesRankingLoss(), IDS[:, :2], (10, 7), r"y_true.shape=\(5, 2\).*\(10, 7\)"),
+        (MultipleNegativesRankingLoss(), IDS[:, :2], (5, 3, 7), r"shape \(n, k\).*\(5, 3, 7\)"),
+        (MultipleNegativesRankingLoss(), IDS[:, 0], (5, 2, 7), r"y_true.shape=\(5,\)"),
         (CosineSimilarityLoss(), SCORES, (10, 7), r"shape \(n, 2, d\).*shape=\(10, 7\)"),
         (CoSENTLoss(), SCORES, (5, 3, 7), r"embeddings of 2 texts .*shape=\(5, 3, 7\)"),
         (LOSSES["matryoshka"][0], SCORES, (10, 7), r"shape \(n, 2, d\).*shape=\(10, 7\)"),

@@ -332,8 +332,7 @@ class DietBertTokenClassifier(ClassifierTask, DietBertTask, Task):
         preprocessor = checked_preprocessor(self, "tag")
         to_probabilities = self.probability_function("tag")
         sentences, _, _ = preprocessor.columns(sentences)
-        special = template_of(preprocessor.tokenizer).num_special_tokens(1)
-        room = preprocessor.sequence_length - special
+        room = template_of(preprocessor.tokenizer).room(preprocessor.sequence_length)
         pieces = preprocessor.word_pieces(sentences)
         parts = [part for words in pieces for part in split_words(words, room)]
         inputs, places = preprocessor.pack_pieces(parts)

@@ -78,7 +78,7 @@ def pack_words(
     """
     chains = map(itertools.chain.from_iterable, sentences)
     start, end = template.start, template.end
-    limit = length - len(end)
+    limit = len(start) + template.room(length)
     rows = [[*[*start, *tokens][:limit], *end] for tokens in chains]
     firsts = (np.cumsum([len(start), *map(len, words)])[:-1] for words in sentences)
     inputs = inputs_of(rows, [[0] * len(row) for row in rows], [length], pad)

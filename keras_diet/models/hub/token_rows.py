@@ -26,9 +26,19 @@ class Template(NamedTuple):
     numbers_segments: bool = True
     favors_longest: bool = False
 
-    def num_special_tokens(self, num_texts: int) -> int:
-        """Return the number of special tokens of a sequence with some texts."""
-        return len(self.start) + (num_texts - 1) * len(self.separator) + len(self.end)
+    def room(self, length: int, num_texts: int = 1) -> int:
+        """Return how many tokens of some texts fit into a sequence.
+
+        Raises:
+            ValueError: If none fits.
+        """
+        num_special = len(self.start) + (num_texts - 1) * len(self.separator) + len(self.end)
+        if length <= num_special:
+            raise ValueError(
+                f"`sequence_length` must be at least {num_special + 1}, for the special tokens of "
+                f"{num_texts} segments and one token. Received: sequence_length={length}"
+            )
+        return length - num_special
 
 
 def template_of(tokenizer: Any) -> Template:
@@ -151,12 +161,7 @@ def pack_segments(
             `"waterfall"`, which fills the row with the first segments.
     """
     template, last = template_of(tokenizer), len(segments) - 1
-    room = lengths[-1] - template.num_special_tokens(len(segments))
-    if room < 1:
-        raise ValueError(
-            f"`sequence_length` must be at least {lengths[-1] - room + 1}, for the special tokens "
-            f"of {len(segments)} segments and one token. Received: sequence_length={lengths[-1]}"
-        )
+    room = template.room(lengths[-1], len(segments))
     token_rows, segment_rows = [], []
     for row in zip(*segments, strict=True):
         tokens, segment_ids = [*template.start], [0] * len(template.start)
