@@ -216,7 +216,7 @@ def test_additions_equal_reference(rng, name, additions):
     # A padded query may have no key in its window.
     output = to_numpy(encoder(x, padding_mask=VALID, attention_mask=MASK))
     # The scores of Log-CPB reach 16, where float32 rounds more.
-    assert_close(output[VALID], expected[VALID], 2e-5)
+    assert_close(output[VALID], expected[VALID], 2e-5 if name == "log_cpb" else 1e-5)
     decoder = make_decoder(name, rng, activation="tanh", **arguments)
     inputs = diet_decoders.make_inputs(rng)
     expected = diet_decoders.expected_output(decoder, *inputs)
