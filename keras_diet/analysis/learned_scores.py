@@ -105,12 +105,6 @@ def position_scores(
         # All layers may share one bias.
         return np.broadcast_to(scores, (encoder.num_layers, *scores.shape[1:])).copy()
     positions = input_positions(parts, length)
-    if positions is None:
-        raise ValueError(
-            "`backbone` has no positional scores, because it has no positions, or combines them "
-            f"with queries. Received: position_encoding={encoder.position_encoding!r}. Use "
-            "`attention_scores` for the scores of a batch."
-        )
     attentions = [block.self_attention for block in encoder.transformer_layers]
     return np.stack([_input_scores(positions, attention) for attention in attentions])
 

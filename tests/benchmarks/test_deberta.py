@@ -22,19 +22,17 @@ def test_rows_compute_and_alternate(tmp_path):
     )
 
 
-def test_rows_have_the_same_number_of_weights():
+def test_rows_have_the_same_number_of_weights(monkeypatch):
     """Other sizes would make a time unfair. A `DietBertBackbone` also has a pooler."""
-    shape = (2, 9)
     models = []
     make = deberta.bert_models.make_step
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(
-            deberta.bert_models,
-            "make_step",
-            lambda row, model, *args: models.append(model) or make(row, model, *args),
-        )
-        for row in ("keras_diet", "kerashub"):
-            deberta.make_step(row, "tiny", "inference", shape)
+    monkeypatch.setattr(
+        deberta.bert_models,
+        "make_step",
+        lambda row, model, *args: models.append(model) or make(row, model, *args),
+    )
+    for row in ("keras_diet", "kerashub"):
+        deberta.make_step(row, "tiny", "inference", (2, 9))
     ours, theirs = (model.count_params() for model in models)
     other = deberta.make_hugging_face_model(deberta.SIZES["tiny"])
     counts = {ours, theirs, sum(each.numel() for each in other.parameters())}

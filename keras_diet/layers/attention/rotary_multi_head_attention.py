@@ -9,8 +9,7 @@ from keras_diet import validation
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.position.position_encoding import PositionEncoding
-from keras_diet.layers.position.rope_scaling import rope_scaling_of, scaled_angles
-from keras_diet.layers.position.sinusoids import angles_of
+from keras_diet.layers.position.rope_scaling import rope_scaling_of, rotary_angles
 from keras_diet.types import Config, Tensor
 
 
@@ -120,10 +119,8 @@ class RotaryMultiHeadAttention(BiasedMultiHeadAttention):
         Returns:
             Tensor of the shape and dtype of `heads`.
         """
-        arguments, scaling = (positions, self.key_dim, self.max_wavelength), self.rope_scaling
-        angles = angles_of(*arguments)
-        if scaling is not None:
-            angles = scaled_angles(angles, *arguments, scaling)
+        scaling = self.rope_scaling
+        angles = rotary_angles(positions, self.key_dim, self.max_wavelength, scaling)
         angles = ops.expand_dims(angles, -2)
         dtype = keras.backend.result_type(heads.dtype, "float32")
         cosines, sines = ops.cast(ops.cos(angles), dtype), ops.cast(ops.sin(angles), dtype)

@@ -138,7 +138,7 @@ class CoordinateBias(PositionBias):
 
     @classmethod
     def from_config(cls, config: Config) -> Self:
-        """Make a layer with biases of its own from a configuration."""
+        """Make a layer with new biases from a configuration."""
         # Biases that are not built yet get weights with the path of this layer.
         biases = [{**each, "build_config": None} for each in config["biases"]]
         return cls(**{**config, "biases": keras.saving.deserialize_keras_object(biases)})

@@ -103,7 +103,7 @@ class LogCPBBias(PositionBias):
 
     def compute_scores(self, query_length: int, key_length: int, start_index: Integer) -> Tensor:
         """Return `16 sigmoid(V relu(w x + b))` of the given positions."""
-        # As in Swin V2, the sign is that of `i - j`.
+        # Swin V2 counts from the key to the query: `i - j`.
         distances = -distances_of_pairs(query_length, key_length, start_index)
         axes = [distances]
         if self.num_columns is not None:

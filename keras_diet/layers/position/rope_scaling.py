@@ -7,6 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_diet import validation
+from keras_diet.layers.position.sinusoids import angles_of
 from keras_diet.types import Config, Tensor
 
 # What each kind reads beside `factor`.
@@ -47,13 +48,13 @@ def rope_scaling_of(name: str, scaling: Any) -> Config | None:
     return checked
 
 
-def scaled_angles(
-    angles: Tensor, positions: Tensor, size: int, max_wavelength: float, scaling: Config
+def rotary_angles(
+    positions: Tensor, size: int, max_wavelength: float, scaling: Config | None
 ) -> Tensor:
-    """Return rotary angles `(..., N, size / 2)` with the frequencies of a scaling.
-
-    `positions` of shape `(..., N)` tell the length for `"dynamic"`.
-    """
+    """Return the angles `(..., N, size / 2)` of positions `(..., N)`, with a scaling or without."""
+    angles = angles_of(positions, size, max_wavelength)
+    if scaling is None:
+        return angles
     factor, pairs = scaling["factor"], np.arange(size // 2)
     if scaling["rope_type"] == "linear":
         return angles / factor

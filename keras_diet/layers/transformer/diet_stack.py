@@ -162,8 +162,8 @@ class DietStack(TransformerLayer):
         """Return an attention layer of block `index`, to whose scores bias layers are added."""
         others = {"dropout": self.dropout_of_probabilities, "name": name}
         others |= self.arguments_of_dense()
-        for each in ("max_wavelength", "rope_scaling"):
-            arguments = {**arguments, each: _of_layer(getattr(self, each), index)}
+        of_layers = ("max_wavelength", "rope_scaling")
+        arguments = arguments | {n: _of_layer(getattr(self, n), index) for n in of_layers}
         if self.attention_scale is not None:
             others["scale"] = self.attention_scale
         elif encoding.scale is not None:

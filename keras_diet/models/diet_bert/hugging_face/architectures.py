@@ -61,14 +61,15 @@ def _read_rotary(config: Config, parameters: Config) -> Config:
     kind = parameters.setdefault("rope_type", kind)
     if kind == "default":
         return {"max_wavelength": base, "rope_scaling": None}
-    trained, arguments = config["max_position_embeddings"], {}
+    trained = {"original_max_position_embeddings": config["max_position_embeddings"]}
+    arguments = {"max_wavelength": base, "rope_scaling": parameters}
     if kind == "yarn":
-        parameters.setdefault("original_max_position_embeddings", trained)
+        arguments["rope_scaling"] = {**trained, **parameters}
     elif kind == "dynamic":
-        parameters["original_max_position_embeddings"] = trained
         # The configuration has the length of the training only.
-        arguments["max_sequence_length"] = math.ceil(parameters["factor"] * trained)
-    return {**arguments, "max_wavelength": base, "rope_scaling": parameters}
+        length = math.ceil(parameters["factor"] * config["max_position_embeddings"])
+        arguments |= {"rope_scaling": {**parameters, **trained}, "max_sequence_length": length}
+    return arguments
 
 
 def _write_rotary(base: float, scaling: Config | None) -> Config:
