@@ -15,6 +15,7 @@ _NAMES = {
     "hidden_dim": "hidden_size",
     "intermediate_dim": "intermediate_size",
     "max_sequence_length": "max_position_embeddings",
+    "num_segments": "type_vocab_size",
     "activation": "hidden_act",
     "layer_norm_epsilon": "layer_norm_eps",
 }
@@ -159,6 +160,8 @@ class Architecture:
     def _names(self) -> dict[str, str]:
         """Return the names in the configuration of the arguments of the backbone."""
         names = {**_NAMES, **self.names}
+        if self.constants["segment_encoding"] == "none":
+            names["num_segments"] = None
         return {ours: theirs for ours, theirs in names.items() if theirs is not None}
 
 

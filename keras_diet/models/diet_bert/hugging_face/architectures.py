@@ -14,7 +14,6 @@ from keras_diet.types import Config
 
 _AT_INPUT = {"position_encoding": "input", "segment_encoding": "input"}
 _WITHOUT_SEGMENTS = {"position_encoding": "input", "segment_encoding": "none"}
-_SEGMENTS = {"num_segments": "type_vocab_size"}
 _ENCODER = {"is_decoder": False, "add_cross_attention": False}
 _ABSOLUTE = {**_ENCODER, "position_embedding_type": "absolute"}
 _PRE_NORM = {"normalize_first": True, "normalize_embeddings": False}
@@ -198,28 +197,39 @@ _BERT_BLOCK = {
     ),
 }
 _POOLER = {"pooled_dense": "pooler.dense"}
-_BERT_LM = {
-    **_in("cls.predictions.transform", dense="dense", layer_norm="LayerNorm"),
-    "bias": "cls.predictions.bias",
-}
-_ROBERTA_LM = _in("lm_head", dense="dense", layer_norm="layer_norm", bias="bias")
-_ROBERTA_CLASSIFIER = _in("classifier", pooled_dense="dense", output_dense="out_proj")
-# Most types have these two heads.
+_BERT_LAYERS = _EMBEDDINGS | _BERT_BLOCK | _POOLER
+
+# === Heads ===
+
+
+def _masked_lm(dense: str, layer_norm: str, bias: str) -> dict[str, dict[str, str]]:
+    return {"ForMaskedLM": {"dense": dense, "layer_norm": layer_norm, "bias": bias}}
+
+
+def _classifier(pooled_dense: str, output_dense: str) -> dict[str, dict[str, str]]:
+    """Return a classifier of texts with a pooler of its own."""
+    layers = {"pooled_dense": pooled_dense, "output_dense": output_dense}
+    return {"ForSequenceClassification": layers}
+
+
+_BERT_LM = _masked_lm(
+    "cls.predictions.transform.dense", "cls.predictions.transform.LayerNorm", "cls.predictions.bias"
+)
+_ROBERTA_LM = _masked_lm("lm_head.dense", "lm_head.layer_norm", "lm_head.bias")
+_ROBERTA_CLASSIFIER = _classifier("classifier.dense", "classifier.out_proj")
 _TOKEN_CLASSIFIER = {"ForTokenClassification": {"output_dense": "classifier"}}
-_QUESTION_ANSWERER = {"ForQuestionAnswering": {"output_dense": "qa_outputs"}}
-_TOKEN_HEADS = {**_TOKEN_CLASSIFIER, **_QUESTION_ANSWERER}
+_CLASSIFIERS = _TOKEN_CLASSIFIER | {"ForSequenceClassification": {"output_dense": "classifier"}}
+_HEADS = _CLASSIFIERS | {"ForQuestionAnswering": {"output_dense": "qa_outputs"}}
+
+# === Types ===
+
 _BERT = Architecture(
     name="Bert",
     base="bert",
-    layers={**_EMBEDDINGS, **_BERT_BLOCK, **_POOLER},
+    layers=_BERT_LAYERS,
     constants=_AT_INPUT,
-    names=_SEGMENTS,
     required=_ABSOLUTE,
-    heads={
-        **_TOKEN_HEADS,
-        "ForSequenceClassification": {"output_dense": "classifier"},
-        "ForMaskedLM": _BERT_LM,
-    },
+    heads=_HEADS | _BERT_LM,
 )
 _ROBERTA = dataclasses.replace(
     _BERT,
@@ -227,11 +237,7 @@ _ROBERTA = dataclasses.replace(
     base="roberta",
     fields=(_COUNTED_POSITIONS,),
     defaults={"pad_token_id": 1},
-    heads={
-        **_TOKEN_HEADS,
-        "ForSequenceClassification": _ROBERTA_CLASSIFIER,
-        "ForMaskedLM": _ROBERTA_LM,
-    },
+    heads=_HEADS | _ROBERTA_CLASSIFIER | _ROBERTA_LM,
     masked_lm_activation="gelu",
 )
 _PROJECTIONS = ("query", "key", "value")
@@ -272,14 +278,7 @@ _DEBERTA = Architecture(
         "layer_norm_eps": 1e-7,
     },
     required=_OF_DEBERTA,
-    heads={
-        **_TOKEN_HEADS,
-        "ForSequenceClassification": {
-            "pooled_dense": "pooler.dense",
-            "output_dense": "classifier",
-        },
-        "ForMaskedLM": _BERT_LM,
-    },
+    heads=_HEADS | _classifier("pooler.dense", "classifier") | _BERT_LM,
 )
 _ALBERT_LAYER = "encoder.albert_layer_groups.0.albert_layers.0"
 _T5_DENSE = "encoder.block.{}.layer.1.DenseReluDense"
@@ -329,7 +328,6 @@ _T5 = Architecture(
     required={"relative_attention_num_buckets": 32},
     heads=_TOKEN_CLASSIFIER,
 )
-_ROFORMER_LAYERS = {"embeddings_projection": "embeddings_project", **_BERT_BLOCK}
 
 ARCHITECTURES: dict[str, Architecture] = {
     "bert": _BERT,
@@ -350,12 +348,10 @@ ARCHITECTURES: dict[str, Architecture] = {
         name="RobertaPreLayerNorm",
         base="roberta_prelayernorm",
         layers={
-            **_EMBEDDINGS,
-            **_BERT_BLOCK,
+            **_BERT_LAYERS,
             "attention_layer_norm": "encoder.layer.{}.attention.LayerNorm",
             "feedforward_layer_norm": "encoder.layer.{}.intermediate.LayerNorm",
             "output_layer_norm": "LayerNorm",
-            **_POOLER,
         },
         constants={**_AT_INPUT, "normalize_first": True},
     ),
@@ -363,7 +359,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         _BERT,
         name="MegatronBert",
         layers={
-            **_BERT.layers,
+            **_BERT_LAYERS,
             "attention_layer_norm": "encoder.layer.{}.attention.ln",
             "feedforward_layer_norm": "encoder.layer.{}.ln",
             "output_layer_norm": "encoder.ln",
@@ -374,12 +370,10 @@ ARCHITECTURES: dict[str, Architecture] = {
         _ROBERTA,
         name="XLMRobertaXL",
         layers={
-            **_EMBEDDINGS,
-            **_BERT_BLOCK,
+            **_BERT_LAYERS,
             "attention_layer_norm": "encoder.layer.{}.attention.self_attn_layer_norm",
             "feedforward_layer_norm": "encoder.layer.{}.LayerNorm",
             "output_layer_norm": "encoder.LayerNorm",
-            **_POOLER,
         },
         constants={**_AT_INPUT, **_PRE_NORM},
         defaults={"pad_token_id": 1, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
@@ -390,16 +384,13 @@ ARCHITECTURES: dict[str, Architecture] = {
     "rembert": Architecture(
         name="RemBert",
         base="rembert",
-        layers={
-            **_BERT.layers,
-            "embeddings_projection": "encoder.embedding_hidden_mapping_in",
-        },
+        layers={**_BERT_LAYERS, "embeddings_projection": "encoder.embedding_hidden_mapping_in"},
         constants=_AT_INPUT,
-        names={**_SEGMENTS, "embedding_dim": "input_embedding_size"},
+        names={"embedding_dim": "input_embedding_size"},
         fields=(_NO_TOKENS,),
         defaults={"input_embedding_size": 256, "hidden_dropout_prob": 0.0},
         required=_ENCODER,
-        heads={**_TOKEN_HEADS, "ForSequenceClassification": {"output_dense": "classifier"}},
+        heads=_HEADS,
     ),
     "albert": Architecture(
         name="Albert",
@@ -414,14 +405,10 @@ ARCHITECTURES: dict[str, Architecture] = {
             "pooled_dense": "pooler",
         },
         constants={**_AT_INPUT, "share_layers": True},
-        names={**_SEGMENTS, "embedding_dim": "embedding_size"},
+        names={"embedding_dim": "embedding_size"},
         defaults={"embedding_size": 128, "hidden_act": "gelu_new", "hidden_dropout_prob": 0.0},
         required={"num_hidden_groups": 1, "inner_group_num": 1},
-        heads={
-            **_TOKEN_HEADS,
-            "ForSequenceClassification": {"output_dense": "classifier"},
-            "ForMaskedLM": _in("predictions", dense="dense", layer_norm="LayerNorm", bias="bias"),
-        },
+        heads=_HEADS | _masked_lm("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
     ),
     "esm": Architecture(
         name="Esm",
@@ -449,11 +436,7 @@ ARCHITECTURES: dict[str, Architecture] = {
             "emb_layer_norm_before": False,
         },
         unused=("contact_head.", "embeddings.position_embeddings."),
-        heads={
-            **_TOKEN_CLASSIFIER,
-            "ForSequenceClassification": _ROBERTA_CLASSIFIER,
-            "ForMaskedLM": _ROBERTA_LM,
-        },
+        heads=_TOKEN_CLASSIFIER | _ROBERTA_CLASSIFIER | _ROBERTA_LM,
         masked_lm_activation="gelu",
     ),
     "deberta": dataclasses.replace(
@@ -510,30 +493,21 @@ ARCHITECTURES: dict[str, Architecture] = {
         dropout=("dropout", "attention_dropout"),
         defaults={"activation": "gelu", "dropout": 0.1},
         heads={
-            **_TOKEN_HEADS,
-            "ForSequenceClassification": {
-                "pooled_dense": "pre_classifier",
-                "output_dense": "classifier",
-            },
-            "ForMaskedLM": {
-                "dense": "vocab_transform",
-                "layer_norm": "vocab_layer_norm",
-                "bias": "vocab_projector.bias",
-            },
+            **_HEADS,
+            **_classifier("pre_classifier", "classifier"),
+            **_masked_lm("vocab_transform", "vocab_layer_norm", "vocab_projector.bias"),
         },
     ),
     "electra": Architecture(
         name="Electra",
         base="electra",
-        layers={**_EMBEDDINGS, **_ROFORMER_LAYERS},
+        layers={**_EMBEDDINGS, **_BERT_BLOCK, "embeddings_projection": "embeddings_project"},
         constants={**_AT_INPUT, "pooler_activation": "gelu"},
-        names=_SEGMENTS,
         fields=(_EMBEDDING_SIZE,),
         defaults={"embedding_size": 128},
         required=_ABSOLUTE,
         heads={
-            **_TOKEN_HEADS,
-            "ForSequenceClassification": _ROBERTA_CLASSIFIER,
+            **_ROBERTA.heads,
             "ForMaskedLM": {
                 **_in("generator_predictions", dense="dense", layer_norm="LayerNorm"),
                 "bias": "generator_lm_head.bias",
@@ -545,22 +519,16 @@ ARCHITECTURES: dict[str, Architecture] = {
         name="MPNet",
         base="mpnet",
         layers={
-            **_EMBEDDINGS,
+            **_BERT_LAYERS,
             "position_bias": "encoder.relative_attention_bias",
-            **_BERT_BLOCK,
             **_in("encoder.layer.{}.attention.attn", query="q", key="k", value="v", output="o"),
             "attention_layer_norm": "encoder.layer.{}.attention.LayerNorm",
-            **_POOLER,
         },
         constants={"position_encoding": "t5_input", "segment_encoding": "none"},
         fields=(_COUNTED_POSITIONS,),
         defaults={"pad_token_id": 1},
         required={"relative_attention_num_buckets": 32, "pad_token_id": 1},
-        heads={
-            **_TOKEN_HEADS,
-            "ForSequenceClassification": _ROBERTA_CLASSIFIER,
-            "ForMaskedLM": _ROBERTA_LM,
-        },
+        heads=_ROBERTA.heads,
         masked_lm_activation="gelu",
     ),
     "modernbert": Architecture(
@@ -598,13 +566,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         },
         required={"attention_bias": False, "mlp_bias": False, "norm_bias": False},
         zeros=("head.dense.bias", "head.norm.bias"),
-        heads={
-            "ForMaskedLM": {
-                "dense": "head.dense",
-                "layer_norm": "head.norm",
-                "bias": "decoder.bias",
-            },
-        },
+        heads=_masked_lm("head.dense", "head.norm", "decoder.bias"),
         masked_lm_activation="gelu",
     ),
     "nomic_bert": Architecture(
@@ -623,14 +585,14 @@ ARCHITECTURES: dict[str, Architecture] = {
             **_POOLER,
         },
         constants={**_GATED_ROTARY, "segment_encoding": "input"},
-        names=_SEGMENTS,
         fields=(_ROTARY_POSITIONS,),
         defaults={"hidden_act": "silu", "hidden_dropout_prob": 0.0, "rope_theta": 1000.0},
-        heads={
-            **_TOKEN_CLASSIFIER,
-            "ForSequenceClassification": {"output_dense": "classifier"},
-            "ForMaskedLM": {**_BERT_LM, "layer_norm": "cls.predictions.transform.layer_norm"},
-        },
+        heads=_CLASSIFIERS
+        | _masked_lm(
+            "cls.predictions.transform.dense",
+            "cls.predictions.transform.layer_norm",
+            "cls.predictions.bias",
+        ),
     ),
     "jina_embeddings_v3": Architecture(
         name="JinaEmbeddingsV3",
@@ -646,14 +608,9 @@ ARCHITECTURES: dict[str, Architecture] = {
             **_POOLER,
         },
         constants={"position_encoding": "rotary", "segment_encoding": "input"},
-        names=_SEGMENTS,
         fields=(_ROTARY_POSITIONS,),
         defaults={"layer_norm_eps": 1e-5, "rope_theta": 20_000.0, "type_vocab_size": 1},
-        heads={
-            **_TOKEN_HEADS,
-            "ForSequenceClassification": _ROBERTA_CLASSIFIER,
-            "ForMaskedLM": _ROBERTA_LM,
-        },
+        heads=_ROBERTA.heads,
         masked_lm_activation="gelu",
     ),
     "gte": Architecture(
@@ -670,15 +627,10 @@ ARCHITECTURES: dict[str, Architecture] = {
             **_POOLER,
         },
         constants={**_GATED_ROTARY, "use_bias": True, "segment_encoding": "input"},
-        names=_SEGMENTS,
         fields=(_ROTARY_POSITIONS, _NO_SEGMENTS_IF_0),
         defaults={"type_vocab_size": 1, "rope_theta": 160_000.0},
         zeros=("encoder.layer.{}.mlp.up_gate_proj.bias",),
-        heads={
-            **_TOKEN_CLASSIFIER,
-            "ForSequenceClassification": {"output_dense": "classifier"},
-            "ForMaskedLM": _in("lm_head", dense="dense", layer_norm="norm", bias="decoder.bias"),
-        },
+        heads=_CLASSIFIERS | _masked_lm("lm_head.dense", "lm_head.norm", "lm_head.decoder.bias"),
         masked_lm_activation="gelu",
     ),
     "eurobert": Architecture(
@@ -713,17 +665,12 @@ ARCHITECTURES: dict[str, Architecture] = {
     "roformer": Architecture(
         name="RoFormer",
         base="roformer",
-        layers={**_EMBEDDINGS, **_ROFORMER_LAYERS},
+        layers={**_EMBEDDINGS, **_BERT_BLOCK, "embeddings_projection": "embeddings_project"},
         constants={"position_encoding": "rotary", "segment_encoding": "input"},
-        names=_SEGMENTS,
         fields=(_EMBEDDING_SIZE, _POOLER_AS_ENCODER),
         required={**_ENCODER, "rotary_value": False},
         unused=("encoder.embed_positions.",),
-        heads={
-            **_TOKEN_HEADS,
-            "ForSequenceClassification": _ROBERTA_CLASSIFIER,
-            "ForMaskedLM": _BERT_LM,
-        },
+        heads=_HEADS | _ROBERTA_CLASSIFIER | _BERT_LM,
         pairs_neighbors=True,
     ),
 }
