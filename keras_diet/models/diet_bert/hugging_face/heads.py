@@ -18,7 +18,12 @@ from keras_diet.models.diet_bert.hugging_face.checkpoint import (
     optional_json,
     read_json,
 )
-from keras_diet.models.diet_bert.hugging_face.weights import Part, check_tied, parts_of_layer
+from keras_diet.models.diet_bert.hugging_face.weights import (
+    Part,
+    TheirTensor,
+    check_tied,
+    parts_of_layer,
+)
 from keras_diet.types import Config
 
 # Our names of the poolings of sentence-transformers.
@@ -57,25 +62,25 @@ class Head:
         """Return whether a checkpoint has such a head."""
         return checkpoint.architecture.endswith(self.kinds)
 
-    def parts(self, task: keras.Model, architecture: Architecture) -> dict[str, Part]:
+    def tensors(self, task: keras.Model, architecture: Architecture) -> dict[str, TheirTensor]:
         """Return the weights of the head of a task by their names in Hugging Face."""
-        parts = {
-            f"{theirs}{kind}": part
+        tensors = {
+            f"{theirs}{kind}": TheirTensor([part])
             for name, theirs in architecture.heads[self.kinds[0]].items()
             for kind, part in _parts(task, name).items()
         }
-        return {name: parts[name] for name in parts if name not in architecture.zeros}
+        return {name: tensors[name] for name in tensors if name not in architecture.zeros}
 
     def assign(self, task: keras.Model, checkpoint: Checkpoint, architecture: Architecture) -> None:
         """Give the weights of the head to a task."""
-        parts = self.parts(task, architecture)
-        if missing := sorted(parts.keys() - checkpoint.tensors.keys()):
+        tensors = self.tensors(task, architecture)
+        if missing := sorted(tensors.keys() - checkpoint.tensors.keys()):
             raise ValueError(
                 f"{checkpoint.source} lacks weights of the head of a `{checkpoint.architecture}`. "
                 f"Received: no {', '.join(missing)}. Use the backbone alone."
             )
-        for name, part in parts.items():
-            part.assign(checkpoint.tensors[name])
+        for name, tensor in tensors.items():
+            tensor.assign(checkpoint.tensors[name], name, checkpoint.source)
 
     def check(self, architecture: Architecture, source: str, remedy: str) -> None:
         """Raise a `ValueError` if the task has another head than the models of a type."""

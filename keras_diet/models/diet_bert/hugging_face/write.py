@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import keras
-import numpy as np
 import tokenizers
 from safetensors.numpy import save_file
 from tokenizers import processors
@@ -32,7 +31,7 @@ from keras_diet.models.diet_bert.hugging_face.heads import (
 )
 from keras_diet.models.diet_bert.hugging_face.programs import write_programs
 from keras_diet.models.diet_bert.hugging_face.tokenizer_files import FILE, PIECES
-from keras_diet.models.diet_bert.hugging_face.weights import parts_by_name
+from keras_diet.models.diet_bert.hugging_face.weights import tensors_by_name
 from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.presets import whole_preset
 from keras_diet.models.hub.repairs import quantized_layers
@@ -199,21 +198,20 @@ def _config_and_weights(model, backbone, tokenizer, model_type):
             f"Received: {differences}. A preset keeps the model."
         )
     architecture = ARCHITECTURES[model_type]
-    parts = parts_by_name(backbone, architecture)
-    _check_zeros(backbone, architecture, parts)
+    tensors = tensors_by_name(backbone, architecture)
+    _check_zeros(backbone, architecture, tensors)
     config["architectures"] = [architecture.name + architecture.encoder_class]
     head = model.trained_head
     if head.kinds:
         theirs = f"the models of type {model_type!r}"
         head.check(architecture, theirs, "Write the backbone alone, or keep the task in a preset.")
-        parts_of_head = head.parts(model, architecture)
+        of_head = head.tensors(model, architecture)
         # Of the heads, only some classifiers of texts use the pooler of the encoder.
         pooler = architecture.layers.get("pooled_dense", " ")
         has_own = "pooled_dense" in architecture.heads[head.kinds[0]]
         if model.backbone_output != "pooled_output" or has_own:
-            parts = {name: parts[name] for name in parts if not name.startswith(pooler)}
-        parts = {f"{architecture.base}.{name}": parts[name] for name in parts}
-        parts |= {name: [part] for name, part in parts_of_head.items()}
+            tensors = {name: tensors[name] for name in tensors if not name.startswith(pooler)}
+        tensors = {f"{architecture.base}.{name}": tensors[name] for name in tensors} | of_head
         config["architectures"] = [architecture.name + head.kinds[0]]
         config |= head.settings(model)
         described = head.arguments(Checkpoint(config, {}, "the configuration"), architecture, True)
@@ -232,12 +230,7 @@ def _config_and_weights(model, backbone, tokenizer, model_type):
                 "`transformers` counts positions from the id of the padding on, so this must be "
                 f"{first - 1}. Received: pad_token_id={padding}, first_position={first}"
             )
-    tensors = {}
-    for name, of_tensor in parts.items():
-        rows = np.concatenate([part.to_hugging_face() for part in of_tensor])
-        # safetensors writes the memory of an array as it is, also of a transposed one.
-        tensors[name] = np.ascontiguousarray(rows)
-    return config, tensors
+    return config, {name: tensor.values() for name, tensor in tensors.items()}
 
 
 def _check_activation(model, where):
@@ -330,11 +323,11 @@ def _write_json(path: Path, contents: Any) -> None:
     path.write_text(json.dumps(contents, indent=2) + "\n", encoding="utf-8")
 
 
-def _check_zeros(backbone, architecture, parts):
+def _check_zeros(backbone, architecture, tensors):
     """Raise a `ValueError` if weights would be lost that Hugging Face does not have."""
-    everything = parts_by_name(backbone, dataclasses.replace(architecture, zeros=()))
-    for name in everything.keys() - parts.keys():
-        if any(part.to_hugging_face().any() for part in everything[name]):
+    everything = tensors_by_name(backbone, dataclasses.replace(architecture, zeros=()))
+    for name in everything.keys() - tensors.keys():
+        if everything[name].values().any():
             raise ValueError(
                 f"A {architecture.name} of `transformers` has no `{name}`, which must be zero. "
                 "Received: other values, from training. Freeze these biases before you train."
