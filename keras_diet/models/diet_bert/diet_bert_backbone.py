@@ -238,37 +238,14 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         self.first_position = validation.optional_positive_int("first_position", first_position)
         self.pooler_activation = pooler_activation
         self.dropped_token = dropped_token
-        self._encoder_arguments = kwargs
         self.cls_token_index = 0
+        if kwargs.get("head_dim") is None:
+            validation.divisible_heads(self.hidden_dim, self.num_heads)
 
         # === Layers ===
-        self._make_input_layers(position_encoding, dtype)
-        self.encoder = self._make_encoder(position_encoding, dtype)
-        self.pooled_dense = keras.layers.Dense(
-            hidden_dim,
-            activation=activation_function(pooler_activation),
-            kernel_initializer=bert_initializer(),
-            dtype=dtype,
-            name="pooled_dense",
-        )
-
-        # === Functional Model ===
-        names = ("token_ids", "segment_ids", "padding_mask")
-        inputs = {name: keras.Input(shape=(None,), dtype="int32", name=name) for name in names}
-        outputs = self.outputs_of(**inputs)
-        super().__init__(
-            inputs=inputs, outputs=outputs, dtype=dtype, name=name, trainable=trainable
-        )
-        # A custom layer belongs to the encoder, which the model knows only now.
-        self.position_encoding = position_encoding
-
-    def _make_input_layers(self, position_encoding: str | keras.layers.Layer, dtype: DType) -> None:
-        if self._encoder_arguments.get("head_dim") is None:
-            validation.divisible_heads(self.hidden_dim, self.num_heads)
-        embedding_dim = self.embedding_dim or self.hidden_dim
         self.token_embedding = keras.layers.ReversibleEmbedding(
             input_dim=self.vocabulary_size,
-            output_dim=embedding_dim,
+            output_dim=self.embedding_dim or hidden_dim,
             embeddings_initializer=bert_initializer(),
             dtype=dtype,
             name="token_embedding",
@@ -289,9 +266,9 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         )
         self.embeddings_layer_norm = None
         if self.normalize_embeddings:
-            normalization = self._encoder_arguments.get("normalization", "layer_norm")
+            normalization = kwargs.get("normalization", "layer_norm")
             self.embeddings_layer_norm = NORMALIZATIONS[normalization](
-                epsilon=self._encoder_arguments.get("layer_norm_epsilon", 1e-12),
+                epsilon=kwargs.get("layer_norm_epsilon", 1e-12),
                 dtype=dtype,
                 name="embeddings_layer_norm",
             )
@@ -306,11 +283,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
                 dtype=dtype,
                 name="embeddings_projection",
             )
-
-    def _make_encoder(
-        self, position_encoding: str | keras.layers.Layer, dtype: DType
-    ) -> DietEncoder:
-        return DietEncoder(
+        self.encoder = DietEncoder(
             self.num_layers,
             self.num_heads,
             self.intermediate_dim,
@@ -330,8 +303,25 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
             recompute=self.recompute,
             dtype=dtype,
             name="encoder",
-            **self._encoder_arguments,
+            **kwargs,
         )
+        self.pooled_dense = keras.layers.Dense(
+            hidden_dim,
+            activation=activation_function(pooler_activation),
+            kernel_initializer=bert_initializer(),
+            dtype=dtype,
+            name="pooled_dense",
+        )
+
+        # === Functional Model ===
+        names = ("token_ids", "segment_ids", "padding_mask")
+        inputs = {name: keras.Input(shape=(None,), dtype="int32", name=name) for name in names}
+        outputs = self.outputs_of(**inputs)
+        super().__init__(
+            inputs=inputs, outputs=outputs, dtype=dtype, name=name, trainable=trainable
+        )
+        # A custom layer belongs to the encoder, which the model knows only now.
+        self.position_encoding = position_encoding
 
     @property
     def token_inputs(self) -> dict[str, TokenInput]:

@@ -28,7 +28,7 @@ from keras_diet.models.hub.preprocessor import (
     TokenPreprocessor,
     checked_preprocessor,
 )
-from keras_diet.models.hub.token_rows import buckets_of, template_of
+from keras_diet.models.hub.token_rows import template_of
 from keras_diet.types import Tensor
 
 
@@ -127,26 +127,24 @@ class DietBertTokenClassifierPreprocessor(
         self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None
     ) -> tuple[Any, Any, Any]:
         """Return token ids, and labels and weights with a row for each sentence."""
-        length = self.sequence_length
-        inputs, places = self.pack_pieces(self.word_pieces(x))
+        # Predictions of several batches become one array, so they have the same length.
+        lengths = self.lengths[-1:] if y is None else self.lengths
+        inputs, places = pack_words(self.word_pieces(x), self.tokenizer, lengths)
         if any(len(at) < len(words) for at, words in zip(places, x, strict=True)):
             # Without numbers of the batch, Python shows it once.
             warnings.warn(
-                f"Some sentences have more than sequence_length={length} tokens with `[CLS]` and "
-                "`[SEP]`. Their last words are cut off. Choose a larger `sequence_length`, or "
+                f"Some sentences have more than sequence_length={lengths[-1]} tokens with `[CLS]` "
+                "and `[SEP]`. Their last words are cut off. Choose a larger `sequence_length`, or "
                 "split these sentences, as `tag` does by itself.",
                 stacklevel=2,
             )
         if y is None:
-            # Predictions of several batches become one array, so they have the same length.
             return self.pack(inputs), None, None
         if sample_weight is None:
             sample_weight = [[1.0] * len(words) for words in x]
+        length = inputs["token_ids"].shape[1]
         labels = at_places(y, places, length, "int32")
-        weights = at_places(sample_weight, places, length, "float32")
-        length = buckets_of(inputs["padding_mask"], self.lengths).max()
-        inputs = {name: array[:, :length] for name, array in inputs.items()}
-        return self.pack(inputs), labels[:, :length], weights[:, :length]
+        return self.pack(inputs), labels, at_places(sample_weight, places, length, "float32")
 
     def word_pieces(self, sentences: list[list[str]]) -> list[list[Pieces]]:
         """Return the token ids of each word of each sentence, at least one for a word."""
@@ -158,18 +156,6 @@ class DietBertTokenClassifierPreprocessor(
         unknown = [self.tokenizer.token_to_id(getattr(self.tokenizer, "oov_token", "<unk>"))]
         remaining = (of_word or unknown for of_word in pieces)
         return [[next(remaining) for _ in sentence] for sentence in sentences]
-
-    def pack_pieces(
-        self, pieces: list[list[Pieces]]
-    ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
-        """Return the inputs of a model, and the index of the first token of each word that fits."""
-        tokenizer = self.tokenizer
-        return pack_words(
-            pieces,
-            self.sequence_length,
-            template_of(tokenizer),
-            tokenizer.pad_token_id,
-        )
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -335,7 +321,7 @@ class DietBertTokenClassifier(ClassifierTask, DietBertTask, Task):
         room = template_of(preprocessor.tokenizer).room(preprocessor.sequence_length)
         pieces = preprocessor.word_pieces(sentences)
         parts = [part for words in pieces for part in split_words(words, room)]
-        inputs, places = preprocessor.pack_pieces(parts)
+        inputs, places = pack_words(parts, preprocessor.tokenizer, preprocessor.lengths[-1:])
         outputs = self.predict_by_length(inputs, batch_size)
         of_words = np.concatenate([row[at] for row, at in zip(outputs, places, strict=True)])
         probabilities = iter(to_probabilities(of_words))

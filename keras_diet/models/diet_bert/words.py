@@ -8,7 +8,7 @@ import numpy as np
 
 from keras_diet.data.columns import host_column
 from keras_diet.models.hub.texts import is_unicode
-from keras_diet.models.hub.token_rows import Template, inputs_of
+from keras_diet.models.hub.token_rows import inputs_of, template_of
 
 # The tokens of a word.
 Pieces = Sequence[int]
@@ -60,7 +60,7 @@ def check_one_per_word(name: str, values: Any, sentences: list[list[str]]) -> No
 
 
 def pack_words(
-    sentences: Sequence[Sequence[Pieces]], length: int, template: Template, pad: int
+    sentences: Sequence[Sequence[Pieces]], tokenizer: Any, lengths: Sequence[int]
 ) -> tuple[dict[str, np.ndarray], list[np.ndarray]]:
     """Return the inputs of a model, and the places of words.
 
@@ -68,20 +68,20 @@ def pack_words(
 
     Args:
         sentences: For each word of each sentence, its tokens. A word has at least one.
-        length: int. The length of the sequences.
-        template: The special tokens of a sequence.
-        pad: int. The padding token.
+        tokenizer: It knows the special tokens.
+        lengths: The lengths to choose from, which increase.
 
     Returns:
         A dictionary of arrays of shape `(B, length)`, and for each sentence an array with the index
         of the first token of each word. Words that were cut off have no index.
     """
     chains = map(itertools.chain.from_iterable, sentences)
+    template = template_of(tokenizer)
     start, end = template.start, template.end
-    limit = len(start) + template.room(length)
+    limit = len(start) + template.room(lengths[-1])
     rows = [[*[*start, *tokens][:limit], *end] for tokens in chains]
     firsts = (np.cumsum([len(start), *map(len, words)])[:-1] for words in sentences)
-    inputs = inputs_of(rows, [[0] * len(row) for row in rows], [length], pad)
+    inputs = inputs_of(rows, [[0] * len(row) for row in rows], lengths, tokenizer.pad_token_id)
     return inputs, [of_words[of_words < limit] for of_words in firsts]
 
 
