@@ -49,26 +49,21 @@ class InputEmbeddings:
     @classmethod
     def of(cls, backbone: keras.Model, length: int) -> Self:
         """Read the embeddings, with the first `length` positions, from a trained encoder."""
-        encoding, tokens = backbone.input_encoding, backbone.token_embedding.embeddings
-        layers = {
-            "positions": getattr(encoding, "position_embedding", None),
-            "segments": getattr(encoding, "segment_embedding", None),
-            "norm": backbone.embeddings_layer_norm,
-            "projection": backbone.embeddings_projection,
-        }
-        found = {
-            name: None if layer is None else float32_array(layer.weights[0])
-            for name, layer in layers.items()
-        }
+
+        def first_weight(layer):
+            return None if layer is None else float32_array(layer.weights[0])
+
+        encoding, tokens = backbone.input_encoding, first_weight(backbone.token_embedding)
+        rows = first_weight(getattr(encoding, "position_embedding", None))
+        segments = first_weight(getattr(encoding, "segment_embedding", None))
         first = backbone.first_position or 0
-        rows, segments = found["positions"], found["segments"]
         return cls(
-            tokens=float32_array(tokens),
+            tokens=tokens,
             positions=None if rows is None else rows[first : first + length],
-            before_positions=np.zeros((0, tokens.shape[1])) if rows is None else rows[:first],
-            segments=np.zeros((1, tokens.shape[1]), "float32") if segments is None else segments,
-            gamma=found["norm"],
-            projection=found["projection"],
+            before_positions=tokens[:0] if rows is None else rows[:first],
+            segments=np.zeros_like(tokens[:1]) if segments is None else segments,
+            gamma=first_weight(backbone.embeddings_layer_norm),
+            projection=first_weight(backbone.embeddings_projection),
         )
 
     @property

@@ -136,8 +136,45 @@ class DietTransformerBackbone(HubBackbone):
         self.initial_score_stddev = initial_score_stddev
 
         # === Layers ===
-        self._make_embeddings(position_encoding, dtype)
-        self._make_stacks(position_encoding, dtype)
+        self.token_embedding = keras.layers.ReversibleEmbedding(
+            input_dim=self.vocabulary_size,
+            output_dim=self.hidden_dim,
+            embeddings_initializer=keras.initializers.RandomNormal(stddev=self.hidden_dim**-0.5),
+            dtype=dtype,
+            name="token_embedding",
+        )
+        encoding = find_position_encoding(position_encoding)
+        # The order of the functional graph. Weights then have the same order on all backends.
+        self.decoder_input_encoding, self.encoder_input_encoding = (
+            make_input_encoding(
+                encoding, self.max_sequence_length, None, dtype, name=f"{side}_input_encoding"
+            )
+            for side in ("decoder", "encoder")
+        )
+        self.embeddings_dropout = keras.layers.Dropout(
+            dropout, dtype=dtype, name="embeddings_dropout"
+        )
+        names = constructor_arguments(DietTransformerBackbone).keys() - {"position_encoding"}
+        names &= constructor_arguments(DietEncoder).keys()
+        arguments: dict[str, Any] = {
+            **{name: getattr(self, name) for name in names},
+            "activation_dropout": self.dropout,
+            # The dropout of the embeddings comes after the positions.
+            "encode_inputs": False,
+            "dtype": dtype,
+        }
+        self.encoder = DietEncoder(
+            position_encoding=position_encoding,
+            segment_encoding="none",
+            name="encoder",
+            **arguments,
+        )
+        self.decoder = DietDecoder(
+            position_encoding=another_position_encoding(position_encoding),
+            cross_attention_positions=self.cross_attention_positions,
+            name="decoder",
+            **arguments,
+        )
 
         # === Functional Model ===
         inputs = {
@@ -161,48 +198,6 @@ class DietTransformerBackbone(HubBackbone):
         )
         # A custom layer belongs to the encoder, which the model knows only now.
         self.position_encoding = position_encoding
-
-    def _make_embeddings(self, position_encoding: str | keras.layers.Layer, dtype: DType) -> None:
-        self.token_embedding = keras.layers.ReversibleEmbedding(
-            input_dim=self.vocabulary_size,
-            output_dim=self.hidden_dim,
-            embeddings_initializer=keras.initializers.RandomNormal(stddev=self.hidden_dim**-0.5),
-            dtype=dtype,
-            name="token_embedding",
-        )
-        encoding = find_position_encoding(position_encoding)
-        # The order of the functional graph. Weights then have the same order on all backends.
-        self.decoder_input_encoding, self.encoder_input_encoding = (
-            make_input_encoding(
-                encoding, self.max_sequence_length, None, dtype, name=f"{side}_input_encoding"
-            )
-            for side in ("decoder", "encoder")
-        )
-        name = "embeddings_dropout"
-        self.embeddings_dropout = keras.layers.Dropout(self.dropout, dtype=dtype, name=name)
-
-    def _make_stacks(self, position_encoding: str | keras.layers.Layer, dtype: DType) -> None:
-        names = constructor_arguments(DietTransformerBackbone).keys() - {"position_encoding"}
-        names &= constructor_arguments(DietEncoder).keys()
-        arguments: dict[str, Any] = {
-            **{name: getattr(self, name) for name in names},
-            "activation_dropout": self.dropout,
-            # The dropout of the embeddings comes after the positions.
-            "encode_inputs": False,
-            "dtype": dtype,
-        }
-        self.encoder = DietEncoder(
-            position_encoding=position_encoding,
-            segment_encoding="none",
-            name="encoder",
-            **arguments,
-        )
-        self.decoder = DietDecoder(
-            position_encoding=another_position_encoding(position_encoding),
-            cross_attention_positions=self.cross_attention_positions,
-            name="decoder",
-            **arguments,
-        )
 
     @property
     def token_inputs(self) -> dict[str, TokenInput]:

@@ -9,10 +9,10 @@ import keras
 import numpy as np
 
 from keras_diet._recording import RecordedFunction
-from keras_diet.data.columns import host_column, is_columns, map_columns, take
+from keras_diet.data.columns import host_column, is_columns, map_columns
 from keras_diet.data.epoch_dataset import EpochDataset
 from keras_diet.data.for_keras import for_keras
-from keras_diet.data.sources import BATCH_SIZE, source_of
+from keras_diet.data.sources import source_of
 from keras_diet.models.hub.token_rows import buckets_of
 from keras_diet.training.trainers import (
     beside_training,
@@ -168,11 +168,8 @@ class InferenceMethods(Task):
             zero.
         """
         if self.preprocessor.packed:
-            size = BATCH_SIZE if batch_size is None else batch_size
-            rows = range(len(inputs["padding_mask"]))
-            parts = [take(inputs, rows[i : i + size]) for i in rows[::size]]
-            found = [self.infer_batch(self.preprocessor.pack(part)) for part in parts]
-            return np.concatenate(list(map(keras.ops.convert_to_numpy, found)))
+            rows = source_of(inputs, batch_size=batch_size, seed=0)
+            return self.infer(rows.map(lambda batch, _: (self.preprocessor.pack(batch[0]),)))
         shape = inputs["padding_mask"].shape
         buckets = buckets_of(inputs["padding_mask"], self.preprocessor.lengths)
         outputs: Any = None
