@@ -24,7 +24,7 @@ from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.hub.token_inputs import TokenInput, ids_below
 from keras_diet.models.hub.token_rows import inputs_of, padded, template_of
 from keras_diet.pretraining.masking import mask_tokens
-from keras_diet.types import Tensor
+from keras_diet.types import Config, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -123,7 +123,8 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
 
     The default loss is the mean over the masked tokens, `sum(w * loss) / sum(w)`, also over several
     batches. KerasHub divides by the number of all mask positions, including unused ones, and
-    reports less than the true loss.
+    reports less than the true loss. `weighted_metrics` default to the accuracy over the masked
+    tokens.
 
     Args:
         backbone: A `keras_diet.models.DietBertBackbone`.
@@ -227,24 +228,9 @@ class DietBertMaskedLM(DietBertTask, MaskedLM):
         """The labels that a sparse loss expects."""
         return Classes("vocabulary_size", self.backbone.vocabulary_size)
 
-    def compile(
-        self,
-        optimizer: Any = "auto",
-        loss: Any = "auto",
-        **kwargs: Any,
-    ) -> None:
-        """Configure training, as `keras_hub.models.MaskedLM.compile`, with another default loss.
-
-        A loss that takes probabilities gives a warning, because the model returns logits.
-
-        Args:
-            optimizer: As in `keras_hub.models.MaskedLM.compile`. Defaults to `"auto"`.
-            loss: As in `keras_hub.models.MaskedLM.compile`. Defaults to `"auto"`, which means the
-                cross-entropy averaged over the masked tokens.
-            **kwargs: Keyword arguments of `keras_hub.models.MaskedLM.compile`. `weighted_metrics`
-                defaults to the accuracy over the masked tokens.
-        """
-        super().compile(optimizer=optimizer, loss=token_loss(loss), **kwargs)
+    def compile_arguments(self, given: Config) -> Config:
+        """Return the arguments of `compile` with the defaults of the task."""
+        return super().compile_arguments({"loss": token_loss(), **given})
 
     def fill_mask(self, texts: str | list[str], top_k: int = 5) -> list[dict[str, Any]] | list[Any]:
         """Return the most probable tokens for each `[MASK]` in a text.

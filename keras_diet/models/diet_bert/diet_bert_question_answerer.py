@@ -25,7 +25,7 @@ from keras_diet.models.hub.classes import Classes, checked_weights
 from keras_diet.models.hub.preprocessor import TokenPreprocessor, checked_preprocessor
 from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.hub.token_rows import buckets_of
-from keras_diet.types import Tensor
+from keras_diet.types import Config, Tensor
 
 # BERT's windows of 384 tokens begin 128 tokens apart.
 _DOC_STRIDE, _WINDOWS_PER_LENGTH = 128, 3
@@ -220,7 +220,8 @@ class DietBertQuestionAnswerer(DietBertTask, Task):
     returns the answers as texts.
 
     The default loss is the mean of the cross-entropies of the start and the end. The default
-    metrics are the accuracies of both.
+    metrics are the accuracies of both. Another loss is the sum of its values for the start and the
+    end without `loss_weights`, and has no default metrics.
 
     Args:
         backbone: A `keras_diet.models.DietBertBackbone`.
@@ -295,48 +296,18 @@ class DietBertQuestionAnswerer(DietBertTask, Task):
         length = self.backbone.max_sequence_length
         return {name: Classes("max_sequence_length", length, True) for name in _OUTPUTS}
 
-    def compile(
-        self,
-        optimizer: Any = "auto",
-        loss: Any = "auto",
-        *,
-        loss_weights: Any = "auto",
-        metrics: Any = "auto",
-        **kwargs: Any,
-    ) -> None:
-        """Configure training, as `keras.Model.compile`, with defaults for this task.
-
-        A loss that takes probabilities gives a warning, because the model returns logits.
-
-        Args:
-            optimizer: As in `keras.Model.compile`. Defaults to `"auto"`, which means Adam with a
-                learning rate of 5e-5, as in KerasHub's tasks.
-            loss: As in `keras.Model.compile`. Defaults to `"auto"`, which means the cross-entropies
-                of the start and the end.
-            loss_weights: As in `keras.Model.compile`. Defaults to `"auto"`: with the default loss,
-                the mean of both losses, otherwise their sum.
-            metrics: As in `keras.Model.compile`. Defaults to `"auto"`: with the default loss, the
-                accuracies of the start and the end, otherwise no metrics.
-            **kwargs: Keyword arguments of `keras.Model.compile`.
-        """
-        is_default = isinstance(loss, str) and loss == "auto"
-        if isinstance(optimizer, str) and optimizer == "auto":
-            optimizer = keras.optimizers.Adam(5e-5)
-        if is_default:
-            loss = {
-                name: keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-                for name in _OUTPUTS
+    def compile_arguments(self, given: Config) -> Config:
+        """Return the arguments of `compile` with the defaults of the task."""
+        if "loss" not in given:
+            loss = keras.losses.SparseCategoricalCrossentropy
+            accuracy = keras.metrics.SparseCategoricalAccuracy
+            defaults = {
+                "loss": {name: loss(from_logits=True) for name in _OUTPUTS},
+                "loss_weights": dict.fromkeys(_OUTPUTS, 0.5),
+                "metrics": {name: [accuracy(name="accuracy")] for name in _OUTPUTS},
             }
-        if isinstance(loss_weights, str) and loss_weights == "auto":
-            loss_weights = dict.fromkeys(_OUTPUTS, 0.5) if is_default else None
-        if isinstance(metrics, str) and metrics == "auto":
-            metrics = {
-                name: [keras.metrics.SparseCategoricalAccuracy(name="accuracy")]
-                for name in _OUTPUTS * is_default
-            }
-        super().compile(
-            optimizer=optimizer, loss=loss, loss_weights=loss_weights, metrics=metrics, **kwargs
-        )
+            given = {**defaults, **given}
+        return super().compile_arguments(given)
 
     def answer(
         self,

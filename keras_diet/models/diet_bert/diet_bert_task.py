@@ -55,6 +55,12 @@ class DietBertTask(DocumentInputs, HubTask):
     # `keras_diet.layers.cache_positions` calls it.
     with_cached_positions = rebuild_with_cached_positions
 
+    def compile_arguments(self, given: Config) -> Config:
+        """Return the arguments of `compile` with the optimizer of KerasHub's tasks."""
+        if "optimizer" in given:
+            return given
+        return {**given, "optimizer": keras.optimizers.Adam(5e-5)}
+
     # === Weights that are trained ===
     # A pooler that the head does not read has no gradient. Optimizers would warn, or on JAX apply
     # weight decay to it. It stays trainable, because another task may have the same backbone.

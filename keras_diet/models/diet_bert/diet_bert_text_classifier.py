@@ -14,7 +14,7 @@ from keras_diet.models.hub.document_inputs import gather_tokens
 from keras_diet.models.hub.losses import default_accuracy
 from keras_diet.models.hub.preprocessor import PackingPreprocessor
 from keras_diet.models.hub.texts import is_one_text
-from keras_diet.types import Activation, Tensor
+from keras_diet.types import Activation, Config, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -93,40 +93,17 @@ class DietBertTextTask(ClassifierTask, DietBertTask):
             return keras.losses.BinaryCrossentropy(from_logits=from_logits)
         return keras.losses.SparseCategoricalCrossentropy(from_logits=from_logits)
 
-    def compile(
-        self, optimizer: Any = "auto", loss: Any = "auto", *, metrics: Any = "auto", **kwargs: Any
-    ) -> None:
-        """Configure training, as `keras_hub.models.TextClassifier.compile`, also for regression.
-
-        A loss that takes probabilities where the model returns logits, or the reverse, gives a
-        warning.
-
-        Args:
-            optimizer: As in `keras_hub.models.TextClassifier.compile`. Defaults to `"auto"`.
-            loss: As in `keras_hub.models.TextClassifier.compile`. Defaults to `"auto"`, which means
-                the cross-entropy of integer labels, the binary cross-entropy of each class in
-                multi-label classification, and the mean squared error with one class. For a
-                reranker it means the binary cross-entropy of labels in [0, 1].
-            metrics: As in `keras_hub.models.TextClassifier.compile`. Defaults to `"auto"`, which
-                means the accuracy. In multi-label classification, this is the fraction of classes
-                on the right side of probability 0.5. With one output, `"auto"` means the root mean
-                squared error if the loss is the mean squared error, and no metrics otherwise.
-            **kwargs: Keyword arguments of `keras.Model.compile`.
-        """
-        if isinstance(optimizer, str) and optimizer == "auto":
-            # The learning rate of KerasHub.
-            optimizer = keras.optimizers.Adam(5e-5)
-        if isinstance(loss, str) and loss == "auto":
-            loss = self.default_loss
-        if isinstance(metrics, str) and metrics == "auto":
-            metrics = [default_accuracy(loss)]
-            if self.num_classes == 1:
-                metrics = [keras.metrics.RootMeanSquaredError()] if _is_squared_error(loss) else []
-            elif self.multi_label:
-                # A probability of 0.5 is a logit of 0.
-                threshold = 0.0 if self.output_kind == "logits" else 0.5
-                metrics = [keras.metrics.BinaryAccuracy(threshold=threshold)]
-        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
+    def compile_arguments(self, given: Config) -> Config:
+        """Return the arguments of `compile` with the defaults of the task."""
+        loss = given.get("loss", self.default_loss)
+        metrics: list[keras.metrics.Metric] = [default_accuracy(loss)]
+        if self.num_classes == 1:
+            metrics = [keras.metrics.RootMeanSquaredError()] if _is_squared_error(loss) else []
+        elif self.multi_label:
+            # A probability of 0.5 is a logit of 0.
+            threshold = 0.0 if self.output_kind == "logits" else 0.5
+            metrics = [keras.metrics.BinaryAccuracy(threshold=threshold)]
+        return super().compile_arguments({"loss": loss, "metrics": metrics, **given})
 
 
 def _is_squared_error(loss):
@@ -152,6 +129,12 @@ class DietBertTextClassifier(DietBertTextTask, TextClassifier):
     With `multi_label`, a text may have several classes, or none. The probability of a class is
     `sigmoid(logit)`, which does not depend on the other classes. Labels are arrays of 0 and 1 of
     shape `(B, num_classes)`, or a list of names for each text.
+
+    The default loss is the cross-entropy of integer labels, the binary cross-entropy of each class
+    in multi-label classification, and the mean squared error with one class. The default metric is
+    the accuracy. In multi-label classification, this is the fraction of classes on the right side
+    of probability 0.5. With one class, it is the root mean squared error if the loss is the mean
+    squared error, and there is none otherwise.
 
     Args:
         backbone: A `keras_diet.models.DietBertBackbone`.

@@ -27,7 +27,7 @@ from keras_diet.models.hub.task import HubTask
 from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.hub.texts_of_examples import TextsOfExamples, rows_of_texts
 from keras_diet.training.embedding_losses import EmbeddingLoss, unit_vectors
-from keras_diet.types import Tensor
+from keras_diet.types import Config, Tensor
 
 
 def _mean(hidden_states: Tensor, mask: Tensor) -> Tensor:
@@ -136,7 +136,8 @@ class DietBertTextEmbedder(TextsOfExamples, DietBertTask, TextEmbedder):
 
     Call `compile` with a loss before `fit`, because embedders do not have a default loss.
     `keras_diet.training` has losses for pairs and triplets of texts. With such an `EmbeddingLoss`,
-    `fit` and `evaluate` take a tuple of lists, and each text has its own embedding:
+    `compile` takes no metrics of Keras, `fit` and `evaluate` take a tuple of lists, and each text
+    has its own embedding:
 
     | loss | `x` | `y` |
     |---|---|---|
@@ -351,29 +352,20 @@ class DietBertTextEmbedder(TextsOfExamples, DietBertTask, TextEmbedder):
             self._embedding_loss.check_labels(ids[-(len(ids) % size or size) :])
         return data
 
-    def compile(
-        self, optimizer: Any = "auto", loss: Any = None, *, metrics: Any = None, **kwargs: Any
-    ) -> None:
-        """Configure training, as `keras_hub.models.TextEmbedder.compile`.
-
-        A loss that takes probabilities gives a warning, because the model returns embeddings.
-
-        Args:
-            optimizer: As in `keras_hub.models.TextEmbedder.compile`. Defaults to `"auto"`.
-            loss: As in `keras_hub.models.TextEmbedder.compile`. Defaults to `None`.
-            metrics: As in `keras_hub.models.TextEmbedder.compile`. Defaults to `None`.
-            **kwargs: Keyword arguments of `keras.Model.compile`.
+    def compile_arguments(self, given: Config) -> Config:
+        """Return the arguments of `compile`.
 
         Raises:
             ValueError: For metrics of Keras with an `EmbeddingLoss`.
         """
-        super().compile(optimizer=optimizer, loss=loss, metrics=metrics, **kwargs)
-        of_keras = keras.tree.flatten([metrics, kwargs.get("weighted_metrics")])
-        if self._embedding_loss is not None and any(map(is_of_keras, of_keras)):
+        of_keras = keras.tree.flatten([given.get("metrics"), given.get("weighted_metrics")])
+        loss = of_output(given.get("loss"), None)
+        if isinstance(loss, EmbeddingLoss) and any(map(is_of_keras, of_keras)):
             raise ValueError(
                 "Metrics of Keras cannot read the embeddings of several texts of an example. "
                 "Received: `metrics` with a loss of embeddings. Measure with `keras_diet.metrics`."
             )
+        return given
 
     def encode_text(
         self,

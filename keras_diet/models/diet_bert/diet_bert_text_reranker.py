@@ -45,6 +45,7 @@ class DietBertTextReranker(TextsOfExamples, DietBertTextTask, Task):
     | scores of a teacher | lists | `(n, k)` | `keras_diet.training.MarginMeanSquaredError()` |
 
     `"auto"` is the binary cross-entropy. In the third row, `y` is the index of the right text.
+    There are no default metrics, except the root mean squared error with the mean squared error.
 
     Args:
         backbone: A `keras_diet.models.DietBertBackbone`.

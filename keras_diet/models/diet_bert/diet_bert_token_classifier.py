@@ -29,7 +29,7 @@ from keras_diet.models.hub.preprocessor import (
     checked_preprocessor,
 )
 from keras_diet.models.hub.token_rows import template_of
-from keras_diet.types import Tensor
+from keras_diet.types import Config, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -170,7 +170,8 @@ class DietBertTokenClassifier(ClassifierTask, DietBertTask, Task):
     take sentences as lists of words, and a list of labels for each sentence. The label of a word
     belongs to its first token. The default loss is the mean over the words of a batch,
     `sum(w * loss) / sum(w)`, and the default metric is the accuracy of these words. Other tokens
-    and padding have the weight 0.
+    and padding have the weight 0. `metrics` of `compile` count all tokens, also padding, so pass
+    metrics as `weighted_metrics`.
 
     With `class_names`, labels may be names. `tag(sentences)` returns the name and the probability
     for each word.
@@ -242,35 +243,13 @@ class DietBertTokenClassifier(ClassifierTask, DietBertTask, Task):
             return outputs
         return rows_of_documents(outputs, inputs["document_ids"], document_first_tokens)
 
-    def compile(
-        self,
-        optimizer: Any = "auto",
-        loss: Any = "auto",
-        *,
-        weighted_metrics: Any = "auto",
-        **kwargs: Any,
-    ) -> None:
-        """Configure training, as `keras_hub.models.TextClassifier.compile`.
-
-        A loss that takes probabilities where the model returns logits, or the reverse, gives a
-        warning.
-
-        Args:
-            optimizer: As in `keras_hub.models.TextClassifier.compile`. Defaults to `"auto"`.
-            loss: As in `keras.Model.compile`. Defaults to `"auto"`, which means the cross-entropy
-                averaged over the words of a batch.
-            weighted_metrics: As in `keras.Model.compile`. Defaults to `"auto"`, which means the
-                accuracy over the words.
-            **kwargs: Keyword arguments of `keras.Model.compile`. `metrics` count all tokens, also
-                padding. So pass metrics as `weighted_metrics`.
-        """
-        if isinstance(optimizer, str) and optimizer == "auto":
-            # The learning rate of KerasHub.
-            optimizer = keras.optimizers.Adam(5e-5)
-        loss = token_loss(loss, from_logits=self.output_kind != "probabilities")
-        if isinstance(weighted_metrics, str) and weighted_metrics == "auto":
-            weighted_metrics = [keras.metrics.SparseCategoricalAccuracy()]
-        super().compile(optimizer=optimizer, loss=loss, weighted_metrics=weighted_metrics, **kwargs)
+    def compile_arguments(self, given: Config) -> Config:
+        """Return the arguments of `compile` with the defaults of the task."""
+        defaults = {
+            "loss": token_loss(from_logits=self.output_kind != "probabilities"),
+            "weighted_metrics": [keras.metrics.SparseCategoricalAccuracy()],
+        }
+        return super().compile_arguments({**defaults, **given})
 
     # === Data ===
 

@@ -42,6 +42,12 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
 
     With a `preprocessor`, `fit` takes texts, and `generate` returns texts. The default loss is the
     mean over the tokens of the targets, `sum(w * loss) / sum(w)`, also over several batches.
+    `weighted_metrics` default to the accuracy over these tokens.
+
+    `compile` takes a `sampler`, a `keras_hub.samplers.Sampler` or its name. Without one, the model
+    keeps its sampler, at first `keras_diet.samplers.BeamSearchSampler()`. Files and presets hold
+    it. `jit_compile` is for training. On TensorFlow, `generate` always uses XLA, unless
+    `run_eagerly`.
 
     Args:
         backbone: A `keras_diet.models.DietTransformerBackbone`.
@@ -103,33 +109,9 @@ class DietTransformerSeq2SeqLM(HubTask, Seq2SeqLM):
         """The labels that a sparse loss expects."""
         return Classes("vocabulary_size", self.backbone.vocabulary_size)
 
-    def compile(
-        self,
-        optimizer: Any = "auto",
-        loss: Any = "auto",
-        *,
-        sampler: Any = "auto",
-        **kwargs: Any,
-    ) -> None:
-        """Configure training and generation, as `keras_hub.models.Seq2SeqLM.compile`.
-
-        A loss that takes probabilities gives a warning, because the model returns logits.
-
-        Args:
-            optimizer: As in `keras_hub.models.Seq2SeqLM.compile`. Defaults to `"auto"`.
-            loss: As in `keras_hub.models.Seq2SeqLM.compile`. Defaults to `"auto"`, which means the
-                cross-entropy averaged over the tokens of the targets.
-            sampler: A `keras_hub.samplers.Sampler` or its name. Files and presets hold it. Defaults
-                to `"auto"`, which keeps the sampler of the model. A new model has
-                `keras_diet.samplers.BeamSearchSampler()`.
-            **kwargs: Other keyword arguments of `keras_hub.models.Seq2SeqLM.compile`.
-                `weighted_metrics` defaults to the accuracy over the tokens of the targets.
-                `jit_compile` is for training. On TensorFlow, `generate` always uses XLA, unless
-                `run_eagerly`.
-        """
-        if isinstance(sampler, str) and sampler == "auto":
-            sampler = self.sampler
-        super().compile(optimizer=optimizer, loss=token_loss(loss), sampler=sampler, **kwargs)
+    def compile_arguments(self, given: Config) -> Config:
+        """Return the arguments of `compile` with the defaults of the task."""
+        return {"loss": token_loss(), "sampler": self.sampler, **given}
 
     def get_config(self) -> Config:
         """Return the arguments of `from_config`: those of the constructor, and the sampler."""

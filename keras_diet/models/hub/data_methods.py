@@ -35,6 +35,7 @@ from keras_diet.training.trainers import (
     return_weights,
     whole_batches,
 )
+from keras_diet.types import Config
 
 
 class DataMethods(InferenceMethods):
@@ -277,13 +278,36 @@ class DataMethods(InferenceMethods):
 
     # === Steps of Keras's trainers. On JAX there is a state before the data. ===
 
-    def compile(self, *args: Any, **kwargs: Any) -> None:
-        """Set the optimizer, the loss and so on, as `keras.Model.compile`."""
-        super().compile(*args, **kwargs)
+    def compile(self, optimizer: Any = "auto", loss: Any = "auto", **kwargs: Any) -> None:
+        """Configure training, as `keras.Model.compile`, with defaults for the task.
+
+        A loss that takes probabilities where the model returns logits, or the reverse, gives a
+        warning.
+
+        Args:
+            optimizer: As in `keras.Model.compile`. Defaults to `"auto"`, which means that of
+                KerasHub's tasks: Adam with a learning rate of 5e-5, or of 2e-5 for translation.
+            loss: As in `keras.Model.compile`. Defaults to `"auto"`, which means what the class
+                describes.
+            **kwargs: Keyword arguments of `keras.Model.compile`, such as `metrics`. `"auto"`, the
+                default, means what the class describes.
+        """
+        given = {"optimizer": optimizer, "loss": loss, **kwargs}
+        is_auto = {name: isinstance(each, str) and each == "auto" for name, each in given.items()}
+        given = {name: each for name, each in given.items() if not is_auto[name]}
+        super().compile(**self.compile_arguments(given))
         if self.optimizer is not None:
             sum_repeated_rows(self.optimizer)
         self.forget_steps()
         warn_if_loss_does_not_fit(self)
+
+    def compile_arguments(self, given: Config) -> Config:
+        """Return the arguments of `compile` with the defaults of the task.
+
+        Args:
+            given: The arguments that are not `"auto"`.
+        """
+        return given
 
     def forget_steps(self) -> None:
         """Compile and record all steps again, as after a change of layers."""

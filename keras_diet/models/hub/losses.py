@@ -39,13 +39,11 @@ def is_of_keras(loss: Any) -> bool:
     )
 
 
-def token_loss(loss: Any, from_logits: bool = True) -> Any:
-    """Return the cross-entropy averaged over tokens for `"auto"`, and another loss as it is.
+def token_loss(from_logits: bool = True) -> keras.losses.Loss:
+    """Return the cross-entropy averaged over tokens.
 
     KerasHub's default is a mean over all labels, also over those with weight 0.
     """
-    if not (isinstance(loss, str) and loss == "auto"):
-        return loss
     return keras.losses.SparseCategoricalCrossentropy(
         from_logits=from_logits, reduction="mean_with_sample_weight"
     )
@@ -81,6 +79,6 @@ def warn_if_loss_does_not_fit(task: Any) -> None:
             warnings.warn(
                 f"`{name}` takes {expected} here, but `{type(task).__name__}` returns "
                 f"{output_kind}. {remedy}",
-                # The caller of `compile` of a task, which calls that of its base class.
-                stacklevel=4,
+                # The caller of `compile`.
+                stacklevel=3,
             )
