@@ -99,6 +99,7 @@ THEMES = {
 METHODS = {
     "from_preset": "hub.model_files.ModelFiles.from_preset",
     "save_to_preset": "hub.model_files.ModelFiles.save_to_preset",
+    "compile of tasks": "hub.data_methods.DataMethods.compile",
     "fit": "hub.data_methods.DataMethods.fit",
     "evaluate": "hub.data_methods.DataMethods.evaluate",
     "predict": "hub.inference.InferenceMethods.predict",
