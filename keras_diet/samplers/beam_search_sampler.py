@@ -128,7 +128,11 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
         def step(next, generated, live, finished, done, cache, index):
             sequences = ops.reshape(live.sequences, (-1, ops.shape(live.sequences)[-1]))
             logits, _, cache = next(sequences, cache, index)
-            candidates = self._candidates(live, logits, len(stops))
+            # Enough extensions that `num_beams` of them do not end.
+            logits = ops.cast(logits, "float32")
+            logits = ops.reshape(logits, (-1, self.num_beams, logits.shape[-1]))
+            count = self.num_beams * min(1 + len(stops), logits.shape[-1])
+            candidates = hypotheses.extend(live, logits, count)
             here = generated.at(index)
             finished = self._finish(live, finished, candidates, stops, here, done)
             live, beams = self._next_live(live, candidates, stops, here)
@@ -153,13 +157,6 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
         scores = live.log_probs / self._penalty(generated.total)
         sequences, scores = hypotheses.fill_with_live(finished, live, scores)
         return (sequences, scores) if self.return_all_beams else sequences[:, 0]
-
-    def _candidates(self, live: Live, logits: Tensor, num_stops: int) -> Candidates:
-        """Return enough extensions that `num_beams` of them do not end."""
-        num_beams, vocabulary_size = self.num_beams, logits.shape[-1]
-        logits = ops.reshape(ops.cast(logits, "float32"), (-1, num_beams, vocabulary_size))
-        count = num_beams * min(1 + num_stops, vocabulary_size)
-        return hypotheses.extend(live, logits, count)
 
     def _finish(
         self,

@@ -11,7 +11,7 @@ from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, Die
 from keras_diet.models.diet_bert.hugging_face.heads import TEXT_CLASSIFIER
 from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.document_inputs import gather_tokens
-from keras_diet.models.hub.losses import default_accuracy
+from keras_diet.models.hub.losses import default_accuracy, is_kind_of
 from keras_diet.models.hub.preprocessor import PackingPreprocessor
 from keras_diet.models.hub.texts import is_one_text
 from keras_diet.types import Activation, Config, Tensor
@@ -83,33 +83,24 @@ class DietBertTextTask(ClassifierTask, DietBertTask):
         pooled = self.backbone.pooled_dense(gather_tokens(hidden_states, document_first_tokens))
         return self.output_dense(self.output_dropout(pooled))
 
-    @property
-    def default_loss(self) -> keras.losses.Loss:
-        """The loss for `"auto"`."""
-        from_logits = self.output_kind != "probabilities"
-        if self.num_classes == 1:
-            return keras.losses.MeanSquaredError()
-        if self.multi_label:
-            return keras.losses.BinaryCrossentropy(from_logits=from_logits)
-        return keras.losses.SparseCategoricalCrossentropy(from_logits=from_logits)
-
     def compile_arguments(self, given: Config) -> Config:
         """Return the arguments of `compile` with the defaults of the task."""
-        loss = given.get("loss", self.default_loss)
+        from_logits = self.output_kind != "probabilities"
+        loss: Any = keras.losses.SparseCategoricalCrossentropy(from_logits=from_logits)
+        if self.num_classes == 1:
+            loss = keras.losses.MeanSquaredError()
+        elif self.multi_label:
+            loss = keras.losses.BinaryCrossentropy(from_logits=from_logits)
+        loss = given.get("loss", loss)
         metrics: list[keras.metrics.Metric] = [default_accuracy(loss)]
         if self.num_classes == 1:
-            metrics = [keras.metrics.RootMeanSquaredError()] if _is_squared_error(loss) else []
+            is_squared = is_kind_of(loss, keras.losses.MeanSquaredError)
+            metrics = [keras.metrics.RootMeanSquaredError()] * is_squared
         elif self.multi_label:
             # A probability of 0.5 is a logit of 0.
             threshold = 0.0 if self.output_kind == "logits" else 0.5
             metrics = [keras.metrics.BinaryAccuracy(threshold=threshold)]
         return super().compile_arguments({"loss": loss, "metrics": metrics, **given})
-
-
-def _is_squared_error(loss):
-    loss = keras.losses.get(loss) if isinstance(loss, str) else loss
-    is_instance = isinstance(loss, keras.losses.MeanSquaredError)
-    return is_instance or loss is keras.losses.mean_squared_error
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")

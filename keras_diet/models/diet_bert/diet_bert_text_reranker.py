@@ -14,7 +14,7 @@ from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_text_classifier import DietBertTextTask
 from keras_diet.models.diet_bert.hugging_face.heads import TEXT_RERANKER
 from keras_diet.models.hub.classes import Classes, checked_labels, checked_weights
-from keras_diet.models.hub.losses import of_output, sparse_loss
+from keras_diet.models.hub.losses import is_kind_of, of_output, sparse_loss
 from keras_diet.models.hub.task import HubTask
 from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.hub.texts_of_examples import TextsOfExamples, rows_of_texts
@@ -114,10 +114,10 @@ class DietBertTextReranker(TextsOfExamples, DietBertTextTask, Task):
     ) -> None:
         super().__init__(backbone, 1, preprocessor, activation, dropout, **kwargs)
 
-    @property
-    def default_loss(self) -> keras.losses.Loss:
-        """The loss for `"auto"`."""
-        return keras.losses.BinaryCrossentropy(from_logits=self.output_kind != "probabilities")
+    def compile_arguments(self, given: Config) -> Config:
+        """Return the arguments of `compile` with the defaults of the task."""
+        loss = keras.losses.BinaryCrossentropy(from_logits=self.output_kind != "probabilities")
+        return super().compile_arguments({"loss": loss, **given})
 
     def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
         scores = super().call(inputs, training, mask)
@@ -200,7 +200,8 @@ class DietBertTextReranker(TextsOfExamples, DietBertTextTask, Task):
                 y = checked_labels(y, Classes("number of texts", num_texts), loss, shape)
             if sample_weight is not None:
                 sample_weight = checked_weights(sample_weight, shape)
-        for labels in keras.tree.flatten(y) if _is_binary(loss) and y is not None else ():
+        is_binary = is_kind_of(loss, keras.losses.BinaryCrossentropy)
+        for labels in keras.tree.flatten(y) if is_binary and y is not None else ():
             if not np.all((labels >= 0) & (labels <= 1)):
                 raise ValueError(
                     "Labels `y` of the binary cross-entropy must be in [0, 1]. Received: values "
@@ -217,7 +218,8 @@ class DietBertTextReranker(TextsOfExamples, DietBertTextTask, Task):
                 queries by the place of the right text.
         """
         is_of_pairs = y is not None and np.shape(host_column(y))[1:] in ((), (1,))
-        if class_weight is not None and not (is_of_pairs and _is_binary(self.loss)):
+        is_binary = is_kind_of(self.loss, keras.losses.BinaryCrossentropy)
+        if class_weight is not None and not (is_of_pairs and is_binary):
             raise ValueError(
                 "`class_weight` needs the binary cross-entropy, and labels `y` in an array or a "
                 f"list with one label for each pair. Received: class_weight={class_weight!r}. Pass "
@@ -304,9 +306,3 @@ class DietBertTextReranker(TextsOfExamples, DietBertTextTask, Task):
             for name, value in config.items()
             if name not in ("num_classes", "class_names")
         }
-
-
-def _is_binary(loss):
-    loss = keras.losses.get(loss) if isinstance(loss, str) else loss
-    is_instance = isinstance(loss, keras.losses.BinaryCrossentropy)
-    return is_instance or loss is keras.losses.binary_crossentropy

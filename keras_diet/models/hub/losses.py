@@ -32,6 +32,12 @@ def sparse_loss(loss: Any) -> tuple[bool, int | None, bool]:
     return loss is keras.losses.sparse_categorical_crossentropy, None, False
 
 
+def is_kind_of(loss: Any, cls: Any) -> bool:
+    """Return whether a loss is of a class of Keras. It may be the function, or a name."""
+    loss = keras.losses.get(loss) if isinstance(loss, str) else loss
+    return isinstance(loss, cls) or loss is cls().fn
+
+
 def is_of_keras(loss: Any) -> bool:
     """Return whether Keras brings the loss, so that it is known which labels it takes."""
     return isinstance(loss, str) or (
