@@ -9,7 +9,7 @@ import numpy as np
 from keras_hub.models import Task
 
 from keras_diet import validation
-from keras_diet.data.columns import host_column, number_of_rows
+from keras_diet.data.columns import as_rows, host_column, number_of_rows
 from keras_diet.layers.initializers import bert_initializer
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.diet_bert.hugging_face.heads import QUESTION_ANSWERER
@@ -129,17 +129,16 @@ class DietBertQuestionAnswererPreprocessor(DietBertPreprocessor, TokenPreprocess
                 f"Received: {type(x).__name__}"
             )
         questions, contexts = texts_of(x[0], "x[0]"), texts_of(x[1], "x[1]")
-        if y is not None:
-            texts, starts = _texts_and_starts(y)
-            number_of_rows(questions=questions, contexts=contexts, y=(texts, starts))
-            _check_answers(contexts, texts, starts)
+        answers = None if y is None else _texts_and_starts(y)
         if sample_weight is not None:
-            is_one = np.ndim(sample_weight) == 0
-            sample_weight = checked_weights([sample_weight] if is_one else sample_weight, (None, 1))
-            number_of_rows(questions=questions, sample_weight=sample_weight)
+            sample_weight = checked_weights(as_rows(sample_weight), (None, 1))
+        rows = {"questions": questions, "contexts": contexts}
+        number_of_rows(**rows, y=answers, sample_weight=sample_weight)
+        if answers is not None:
+            _check_answers(contexts, *answers)
         windows = self.windows(questions, contexts)
-        if y is not None:
-            y = windows.positions(token_spans(texts, starts, windows.offsets))
+        if answers is not None:
+            y = windows.positions(token_spans(*answers, windows.offsets))
         if sample_weight is not None:
             sample_weight = sample_weight[windows.examples]
         return windows.inputs, y, sample_weight

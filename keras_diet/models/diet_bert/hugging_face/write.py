@@ -1,9 +1,12 @@
 """From a backbone or a task to a folder that `transformers` loads."""
 
 import dataclasses
+import importlib.util
 import itertools
 import json
 import os
+import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -29,16 +32,18 @@ from keras_diet.models.diet_bert.hugging_face.heads import (
     SENTENCE_TRANSFORMER,
     TEXT_RERANKER,
 )
-from keras_diet.models.diet_bert.hugging_face.programs import write_programs
 from keras_diet.models.diet_bert.hugging_face.tokenizer_files import FILE, PIECES
 from keras_diet.models.diet_bert.hugging_face.weights import tensors_by_name
 from keras_diet.models.hub.classifier_task import ClassifierTask
+from keras_diet.models.hub.onnx_file import write_onnx
 from keras_diet.models.hub.presets import whole_preset
 from keras_diet.models.hub.repairs import quantized_layers
 from keras_diet.models.hub.token_rows import template_of
 from keras_diet.models.hub.tokenizer import FastTokenizer
 from keras_diet.types import Config
 
+# The names under which clients look for programs.
+PROGRAM, QUANTIZED_PROGRAM = "onnx/model.onnx", "onnx/model_quantized.onnx"
 # Arguments of a backbone that do not change what it computes with given weights.
 _WITHOUT_EFFECT = {"name", "trainable", "dtype", "attention_implementation", "recompute", "dropout"}
 _WITHOUT_EFFECT |= {"activation_dropout", "attention_dropout", "frozen_layers", "encode_inputs"}
@@ -137,7 +142,7 @@ def write_hugging_face(
     with whole_preset(folder) as new:
         if onnx:
             has_segments = _reads_segments(model, backbone, tokenizer)
-            write_programs(model, Path(new), has_segments, is_quantized=onnx == "int8")
+            _write_programs(model, Path(new), has_segments, is_quantized=onnx == "int8")
         if tensors:
             save_file(tensors, Path(new) / WEIGHTS, metadata={"format": "pt"})
         _write_json(Path(new) / "config.json", config)
@@ -242,6 +247,39 @@ def _check_activation(model, where):
             f"activation={activation!r}. Make a task without it, and give it the weights: "
             "`new.set_weights(task.get_weights())`. Or keep the task in a preset."
         )
+
+
+def outputs_by_name(model: keras.Model, inputs: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the outputs of a model for inputs, both with the names of `transformers`."""
+    token_ids = keras.ops.cast(inputs["input_ids"], "int32")
+    segments = inputs.get("token_type_ids")
+    zeros = keras.ops.zeros_like(token_ids)
+    of_model = {
+        "token_ids": token_ids,
+        "segment_ids": zeros if segments is None else keras.ops.cast(segments, "int32"),
+        "padding_mask": keras.ops.cast(inputs["attention_mask"], "int32"),
+    }
+    outputs = model.trained_head.outputs(model, of_model)
+    # Half precision is for computing. Clients expect float32.
+    return {name: keras.ops.cast(tensor, "float32") for name, tensor in outputs.items()}
+
+
+def _write_programs(model, folder, has_segments, is_quantized):
+    """Write `onnx/model.onnx`, and `onnx/model_quantized.onnx` with kernels in int8."""
+    if is_quantized and importlib.util.find_spec("onnxruntime") is None:
+        raise ImportError('`onnx="int8"` needs onnxruntime. Run `pip install onnxruntime`.')
+    names = ("input_ids", "attention_mask", *["token_type_ids"] * has_segments)
+    inputs = dict.fromkeys(names, (("batch", "length"), "int64"))
+    (folder / PROGRAM).parent.mkdir()
+    write_onnx(model, os.fspath(folder / PROGRAM), inputs, program=outputs_by_name)
+    if is_quantized:
+        from onnxruntime.quantization import quant_pre_process, quantize_dynamic
+
+        with tempfile.TemporaryDirectory() as temporary:
+            # Kernels must be constants, and not other views of them.
+            optimized = Path(temporary, "model.onnx")
+            quant_pre_process(folder / PROGRAM, optimized, skip_symbolic_shape=True)
+            quantize_dynamic(optimized, folder / QUANTIZED_PROGRAM)
 
 
 def _write_sentence_transformer(embedder: keras.Model, folder: Path) -> None:
