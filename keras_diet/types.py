@@ -26,5 +26,8 @@ Initializer: TypeAlias = str | dict[str, Any] | keras.initializers.Initializer |
 Activation: TypeAlias = str | dict[str, Any] | Callable[..., Any] | None
 """An activation, its name, or its configuration."""
 
+Columns: TypeAlias = tuple[Any, Any, Any]
+"""Inputs, labels and weights with a row for each example. The last two may be `None`."""
+
 Config: TypeAlias = dict[str, Any]
 """What `get_config` returns: the arguments of a constructor by name."""

@@ -9,6 +9,8 @@ from typing import Any
 import keras
 import numpy as np
 
+from keras_diet.types import Columns
+
 
 def is_columns(x: Any) -> bool:
     """Return whether `x` holds examples. Otherwise it is a dataset of batches.
@@ -141,7 +143,7 @@ def _sizes(columns, prefix="{}"):
             yield name, len(column)
 
 
-def split(data: tuple[Any, Any, Any], validation_split: float) -> tuple[Any, Any]:
+def split(data: Columns, validation_split: float) -> tuple[Any, Any]:
     """Return the first examples for training, and the last ones for validation, as Keras does."""
     if not is_columns(data[0]):
         raise ValueError(

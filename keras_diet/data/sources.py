@@ -14,6 +14,7 @@ import numpy as np
 from keras_diet import validation
 from keras_diet.data.columns import holds_text, is_columns, number_of_rows, take
 from keras_diet.data.epoch_dataset import EpochDataset, warn_of_workers
+from keras_diet.types import Columns
 
 BATCH_SIZE = 32
 # Readers are a few batches ahead of the step that is saved.
@@ -28,7 +29,7 @@ def source_of(
     shuffle: bool = False,
     steps: int | None = None,
     seed: int | None = None,
-    read: Callable[..., tuple[Any, Any, Any]] | None = None,
+    read: Callable[..., Columns] | None = None,
 ) -> EpochDataset:
     """Return the data of a user as batches, with the columns that `read` makes of it.
 
@@ -81,7 +82,7 @@ def _source_of_batches(x, shuffle, steps, seed):
     return Passes(x, num_batches, seed)
 
 
-def parts_of(batch: Any) -> tuple[Any, Any, Any]:
+def parts_of(batch: Any) -> Columns:
     """Return the inputs, labels and weights of a batch of a user. A list of texts is inputs."""
     is_inputs = isinstance(batch, list) and holds_text(batch)
     return keras.utils.unpack_x_y_sample_weight((batch,) if is_inputs else batch)
@@ -102,7 +103,7 @@ class Rows(EpochDataset):
 
     def __init__(
         self,
-        columns: tuple[Any, Any, Any],
+        columns: Columns,
         batch_size: int | None,
         shuffle: bool,
         seed: int | None = None,

@@ -187,8 +187,8 @@ def test_random_masks_keep_rates_and_repeat():
     }
     preprocessor = ours(DietBertMaskedLMPreprocessor, **arguments)
     texts = TEXTS * 200
-    x, y, weights = preprocessor.make_batch(texts, None, None, np.random.default_rng(5))
-    again, _, _ = preprocessor.make_batch(texts, None, None, np.random.default_rng(5))
+    x, y, weights = preprocessor.make_batch((texts, None, None), np.random.default_rng(5))
+    again, _, _ = preprocessor.make_batch((texts, None, None), np.random.default_rng(5))
     np.testing.assert_array_equal(x["token_ids"], again["token_ids"])
     original = inputs(ours(DietBertTextClassifierPreprocessor)(texts))["token_ids"]
     filled, positions = weights == 1, x["mask_positions"]

@@ -24,7 +24,7 @@ from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.hub.token_inputs import TokenInput, ids_below
 from keras_diet.models.hub.token_rows import inputs_of, padded, template_of
 from keras_diet.pretraining.masking import mask_tokens
-from keras_diet.types import Config, Tensor
+from keras_diet.types import Columns, Config, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -88,11 +88,9 @@ class DietBertMaskedLMPreprocessor(DietBertPreprocessor, MaskedLMPreprocessor):
 
     makes_labels = True
 
-    def make_batch(
-        self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None
-    ) -> tuple[Any, Any, Any]:
+    def make_batch(self, rows: Columns, generator: np.random.Generator | None = None) -> Columns:
         """Return inputs with masks, the tokens behind the masks, and their weights."""
-        inputs, _, _ = super().make_batch(x, y, sample_weight)
+        inputs, _, _ = super().make_batch(rows)
         features, labels, weights = mask_tokens(
             inputs["token_ids"],
             generator or np.random.default_rng(np.random.randint(2**31)),

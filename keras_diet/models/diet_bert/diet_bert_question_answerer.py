@@ -25,7 +25,7 @@ from keras_diet.models.hub.classes import Classes, checked_weights
 from keras_diet.models.hub.preprocessor import TokenPreprocessor, checked_preprocessor
 from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.hub.token_rows import buckets_of
-from keras_diet.types import Config, Tensor
+from keras_diet.types import Columns, Config, Tensor
 
 # BERT's windows of 384 tokens begin 128 tokens apart.
 _DOC_STRIDE, _WINDOWS_PER_LENGTH = 128, 3
@@ -113,7 +113,7 @@ class DietBertQuestionAnswererPreprocessor(DietBertPreprocessor, TokenPreprocess
         """Return `False`, because one example may become several windows."""
         return False
 
-    def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+    def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> Columns:
         """Return the windows of all examples, with the places of answers and with weights.
 
         A weight of an example becomes the weight of all of its windows.
@@ -162,10 +162,9 @@ class DietBertQuestionAnswererPreprocessor(DietBertPreprocessor, TokenPreprocess
             self.doc_stride,
         )
 
-    def make_batch(
-        self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None
-    ) -> tuple[Any, Any, Any]:
+    def make_batch(self, rows: Columns, generator: np.random.Generator | None = None) -> Columns:
         """Return some of the rows of `columns`, with labels at one of the lengths."""
+        x, y, sample_weight = rows
         if y is not None:
             # Predictions of several batches become one array, so they have the same length.
             length = buckets_of(x["padding_mask"], self.lengths).max()

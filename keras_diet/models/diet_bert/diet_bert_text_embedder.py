@@ -27,7 +27,7 @@ from keras_diet.models.hub.task import HubTask
 from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.hub.texts_of_examples import TextsOfExamples, rows_of_texts
 from keras_diet.training.embedding_losses import EmbeddingLoss, unit_vectors
-from keras_diet.types import Config, Tensor
+from keras_diet.types import Columns, Config, Tensor
 
 
 def _mean(hidden_states: Tensor, mask: Tensor) -> Tensor:
@@ -274,9 +274,7 @@ class DietBertTextEmbedder(TextsOfExamples, DietBertTask, TextEmbedder):
         loss = self._embedding_loss
         return loss is not None and loss.takes_ids and self.preprocessor is not None
 
-    def columns_of_examples(
-        self, x: Any, y: Any = None, sample_weight: Any = None
-    ) -> tuple[Any, Any, Any]:
+    def columns_of_examples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Columns:
         """Return the data of `fit` and `evaluate`. With an `EmbeddingLoss`, `x` is `(n, k)`.
 
         Raises:
@@ -330,7 +328,7 @@ class DietBertTextEmbedder(TextsOfExamples, DietBertTask, TextEmbedder):
             )
         return super().class_weight_of(class_weight, y)
 
-    def checked_ids(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+    def checked_ids(self, x: Any, y: Any = None, sample_weight: Any = None) -> Columns:
         """Return arrays of token ids, `(n, k, T)` for the texts of examples, after checking them.
 
         Raises:

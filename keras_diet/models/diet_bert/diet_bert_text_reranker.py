@@ -18,7 +18,7 @@ from keras_diet.models.hub.losses import is_kind_of, of_output, sparse_loss
 from keras_diet.models.hub.task import HubTask
 from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.hub.texts_of_examples import TextsOfExamples, rows_of_texts
-from keras_diet.types import Activation, Config
+from keras_diet.types import Activation, Columns, Config
 
 
 # It is no `TextClassifier`, because KerasHub would take it for the classifier of a preset.
@@ -131,7 +131,7 @@ class DietBertTextReranker(TextsOfExamples, DietBertTextTask, Task):
 
     # === Data ===
 
-    def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+    def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> Columns:
         """Return queries and texts as columns. With lists of texts, `x` is `(n, 1 + k)`.
 
         Raises:
@@ -227,7 +227,7 @@ class DietBertTextReranker(TextsOfExamples, DietBertTextTask, Task):
             )
         return super().class_weight_of(class_weight, y)
 
-    def checked_ids(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+    def checked_ids(self, x: Any, y: Any = None, sample_weight: Any = None) -> Columns:
         """Return arrays of token ids, `(n, k, T)` for several texts of a query, and the labels.
 
         Raises:

@@ -29,7 +29,7 @@ from keras_diet.models.hub.preprocessor import (
     checked_preprocessor,
 )
 from keras_diet.models.hub.token_rows import template_of
-from keras_diet.types import Config, Tensor
+from keras_diet.types import Columns, Config, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -103,7 +103,7 @@ class DietBertTokenClassifierPreprocessor(
         words = as_lists(x)
         return isinstance(words, list) and all(isinstance(word, str) for word in words)
 
-    def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+    def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> Columns:
         """Return sentences, and a label and a weight for each word, as lists of lists.
 
         Raises:
@@ -123,10 +123,9 @@ class DietBertTokenClassifierPreprocessor(
             check_one_per_word("sample_weight", sample_weight, x)
         return x, y, sample_weight
 
-    def make_batch(
-        self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None
-    ) -> tuple[Any, Any, Any]:
+    def make_batch(self, rows: Columns, generator: np.random.Generator | None = None) -> Columns:
         """Return token ids, and labels and weights with a row for each sentence."""
+        x, y, sample_weight = rows
         # Predictions of several batches become one array, so they have the same length.
         lengths = self.lengths[-1:] if y is None else self.lengths
         inputs, places = pack_words(self.word_pieces(x), self.tokenizer, lengths)
@@ -253,7 +252,7 @@ class DietBertTokenClassifier(ClassifierTask, DietBertTask, Task):
 
     # === Data ===
 
-    def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+    def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> Columns:
         """Return sentences, labels and weights for the preprocessor, after checking them.
 
         Names of classes become numbers here.

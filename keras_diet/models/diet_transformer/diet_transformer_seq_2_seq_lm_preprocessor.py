@@ -15,7 +15,7 @@ from keras_diet.models.diet_transformer.diet_transformer_tokenizer import DietTr
 from keras_diet.models.hub.preprocessor import HubPreprocessor
 from keras_diet.models.hub.texts import is_one_text, texts_of
 from keras_diet.models.hub.token_rows import mask_of_rows, padded
-from keras_diet.types import Tensor
+from keras_diet.types import Columns, Tensor
 
 # KerasHub's names.
 SOURCE, TARGET = "encoder_text", "decoder_text"
@@ -116,7 +116,7 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
 
     # === Training ===
 
-    def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+    def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> Columns:
         """Return a dictionary of sources and targets, after checking them."""
         if sample_weight is not None:
             raise ValueError(
@@ -137,11 +137,9 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
         number_of_rows(**pairs)
         return pairs
 
-    def make_batch(
-        self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None
-    ) -> tuple[Any, Any, Any]:
+    def make_batch(self, rows: Columns, generator: np.random.Generator | None = None) -> Columns:
         """Return inputs, labels and weights for some sources and targets."""
-        sources, targets = self._tokens(x)
+        sources, targets = self._tokens(rows[0])
         lengths = self.encoder_sequence_length, self.decoder_sequence_length
         longest = [1 + max(map(len, rows)) for rows in (sources, targets)]
         if any(map(operator.gt, longest, lengths)):

@@ -35,7 +35,7 @@ from keras_diet.training.trainers import (
     return_weights,
     whole_batches,
 )
-from keras_diet.types import Config
+from keras_diet.types import Columns, Config
 
 
 class DataMethods(InferenceMethods):
@@ -73,7 +73,7 @@ class DataMethods(InferenceMethods):
 
     # === Columns and batches ===
 
-    def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+    def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> Columns:
         """Return the data of a user as columns for the preprocessor, after checking them.
 
         Names of classes become numbers here.
@@ -86,9 +86,7 @@ class DataMethods(InferenceMethods):
             y, sample_weight = self.checked_targets(y, sample_weight)
         return preprocessor.columns(x, y, sample_weight)
 
-    def columns_of_examples(
-        self, x: Any, y: Any = None, sample_weight: Any = None
-    ) -> tuple[Any, Any, Any]:
+    def columns_of_examples(self, x: Any, y: Any = None, sample_weight: Any = None) -> Columns:
         """Return the data of `fit` or `evaluate` as columns. By default they are as in `predict`.
 
         The loss may say what an example is.
@@ -176,7 +174,7 @@ class DataMethods(InferenceMethods):
         """Return rows of columns as the arrays that the model takes."""
 
         def make(rows, generator):
-            return self.make_batch(*keras.utils.unpack_x_y_sample_weight(rows), generator)
+            return self.make_batch(keras.utils.unpack_x_y_sample_weight(rows), generator)
 
         preprocessor = self.host_preprocessor
         return source.map(
@@ -218,12 +216,10 @@ class DataMethods(InferenceMethods):
             raise ValueError(f"`{type(self).__name__}` needs labels for its loss. Received: y=None")
         return columns
 
-    def make_batch(
-        self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator
-    ) -> tuple[Any, ...]:
+    def make_batch(self, rows: Columns, generator: np.random.Generator) -> tuple[Any, ...]:
         """Return the arrays that the model takes for some rows of `columns`."""
         preprocessor = self.host_preprocessor
-        batch = preprocessor.make_batch(x, y, sample_weight, generator)
+        batch = preprocessor.make_batch(rows, generator)
         if self.token_inputs:
             # For example, there may be more texts than segments.
             tokens = without_documents(batch[0]) if preprocessor.packed else batch[0]
@@ -241,7 +237,7 @@ class DataMethods(InferenceMethods):
             warn_of_workers(x)
         return x, y, sample_weight
 
-    def checked_ids(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+    def checked_ids(self, x: Any, y: Any = None, sample_weight: Any = None) -> Columns:
         """Return arrays of token ids, and their labels and weights as numbers, after checking them.
 
         Raises:

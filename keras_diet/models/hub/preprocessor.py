@@ -17,7 +17,7 @@ from keras_diet.models.hub.presets import finish_replacing
 from keras_diet.models.hub.texts import is_one_text, is_pair, texts_of
 from keras_diet.models.hub.token_rows import pack_documents, pack_segments
 from keras_diet.training.trainers import divides_rows
-from keras_diet.types import Config
+from keras_diet.types import Columns, Config
 
 # KerasHub's names for the lengths of sequences that a preprocessor makes.
 # The last one is an alias in encoder-decoders.
@@ -49,7 +49,7 @@ class HostPreprocessor:
     """What tasks ask a preprocessor, which works on the host in two steps.
 
         columns(x, y, sample_weight)   checks what a user passes: columns with a row a sequence
-        make_batch(columns, generator) makes arrays of some rows
+        make_batch(rows, generator)    makes arrays of some rows
 
     `fit`, `evaluate` and `predict` call the first one once, and the second one for each batch.
     """
@@ -86,17 +86,15 @@ class ForeignPreprocessor(HostPreprocessor):
         self.preprocess_samples = task.preprocess_samples
         self.tokenizer = getattr(task.preprocessor, "tokenizer", None)
 
-    def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+    def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> Columns:
         """Return what a user passes as columns."""
         x = map_columns(lambda part: [part] if is_one_text(part) else host_column(part), x)
         number_of_rows(x=x, y=y, sample_weight=sample_weight)
         return x, y, sample_weight
 
-    def make_batch(
-        self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None
-    ) -> tuple[Any, Any, Any]:
+    def make_batch(self, rows: Columns, generator: np.random.Generator | None = None) -> Columns:
         """Return what the preprocessor makes, as arrays."""
-        batch = self.preprocess_samples(x, y, sample_weight)
+        batch = self.preprocess_samples(*rows)
         return map_columns(host_column, keras.utils.unpack_x_y_sample_weight(batch))
 
 
@@ -159,7 +157,7 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
         is_one = self.is_one(x)
         if is_one:
             x, y, sample_weight = map_columns(lambda part: [part], (x, y, sample_weight))
-        batch = self.make_batch(*self.columns(x, y, sample_weight))
+        batch = self.make_batch(self.columns(x, y, sample_weight))
         if is_one:
             batch = map_columns(lambda array: array[0], batch)
         return keras.utils.pack_x_y_sample_weight(*batch)
@@ -194,7 +192,7 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
         """Return whether `x` is one example, without a batch axis."""
         return is_one_text(x)
 
-    def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> tuple[Any, Any, Any]:
+    def columns(self, x: Any, y: Any = None, sample_weight: Any = None) -> Columns:
         """Return what a user passes as columns with one row for each sequence, after checking it.
 
         Args:
@@ -225,20 +223,17 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
         number_of_rows(x=x, y=y, sample_weight=sample_weight)
         return x, y, sample_weight
 
-    def make_batch(
-        self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None
-    ) -> tuple[Any, Any, Any]:
+    def make_batch(self, rows: Columns, generator: np.random.Generator | None = None) -> Columns:
         """Return the inputs, labels and weights of the model for some rows of the columns.
 
         Args:
-            x: Rows of what `columns` returns, or of what `tokenized` makes of it.
-            y: Rows of labels, or `None`.
-            sample_weight: Rows of weights, or `None`.
+            rows: Some rows of what `columns` returns. The texts may be what `tokenized` makes.
             generator: The random numbers of the batch. `None` if nothing is random.
 
         Returns:
             A tuple of NumPy arrays, dictionaries of them, or `None`.
         """
+        x, y, sample_weight = rows
         segments = [
             # A call of the layer would handle every token as an input.
             texts if isinstance(texts[0], np.ndarray) else self.tokenizer.tokenize(texts)
@@ -316,11 +311,9 @@ class PackingPreprocessor(HubPreprocessor):
             )
         return super().__call__(x, y, sample_weight)
 
-    def make_batch(
-        self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator | None = None
-    ) -> tuple[Any, Any, Any]:
+    def make_batch(self, rows: Columns, generator: np.random.Generator | None = None) -> Columns:
         """Return the inputs of the model, with several texts in a row if they are packed."""
-        inputs, y, sample_weight = super().make_batch(x, y, sample_weight, generator)
+        inputs, y, sample_weight = super().make_batch(rows, generator)
         return self.pack(inputs), y, sample_weight
 
     def pack(self, arrays: dict[str, np.ndarray]) -> dict[str, np.ndarray]:

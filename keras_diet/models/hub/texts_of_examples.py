@@ -6,6 +6,7 @@ import numpy as np
 from keras import ops
 
 from keras_diet.data.columns import host_column, map_columns
+from keras_diet.types import Columns
 
 
 class TextsOfExamples:
@@ -24,14 +25,13 @@ class TextsOfExamples:
         outputs = self.call(rows, training)
         return ops.reshape(outputs, (number, num_texts, outputs.shape[-1]))
 
-    def make_batch(
-        self, x: Any, y: Any, sample_weight: Any, generator: np.random.Generator
-    ) -> tuple[Any, ...]:
+    def make_batch(self, rows: Columns, generator: np.random.Generator) -> tuple[Any, ...]:
         """Return the arrays that the model takes. An example may have several texts, in a row."""
         model: Any = super()
+        x, *targets = rows
         if not (isinstance(x, np.ndarray) and x.ndim > 1):
-            return model.make_batch(x, y, sample_weight, generator)
-        inputs, *others = model.make_batch(self.texts_of_rows(x), y, sample_weight, generator)
+            return model.make_batch(rows, generator)
+        inputs, *others = model.make_batch((self.texts_of_rows(x), *targets), generator)
         if "document_first_tokens" in inputs:
             first_tokens = inputs["document_first_tokens"].reshape(len(x), -1)
             return {**inputs, "document_first_tokens": first_tokens}, *others
