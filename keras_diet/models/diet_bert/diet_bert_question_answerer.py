@@ -296,6 +296,8 @@ class DietBertQuestionAnswerer(DietBertTask, Task):
 
     def compile_arguments(self, given: Config) -> Config:
         """Return the arguments of `compile` with the defaults of the task."""
+        # Without any, Keras keeps those of an earlier call.
+        defaults: Config = {"metrics": {}}
         if "loss" not in given:
             loss = keras.losses.SparseCategoricalCrossentropy
             accuracy = keras.metrics.SparseCategoricalAccuracy
@@ -304,8 +306,7 @@ class DietBertQuestionAnswerer(DietBertTask, Task):
                 "loss_weights": dict.fromkeys(_OUTPUTS, 0.5),
                 "metrics": {name: [accuracy(name="accuracy")] for name in _OUTPUTS},
             }
-            given = {**defaults, **given}
-        return super().compile_arguments(given)
+        return super().compile_arguments({**defaults, **given})
 
     def answer(
         self,

@@ -357,7 +357,8 @@ class DietBertTextEmbedder(TextsOfExamples, DietBertTask, TextEmbedder):
             ValueError: For metrics of Keras with an `EmbeddingLoss`.
         """
         of_keras = keras.tree.flatten([given.get("metrics"), given.get("weighted_metrics")])
-        loss = of_output(given.get("loss"), None)
+        # Without a loss, Keras keeps that of an earlier call.
+        loss = of_output(given.get("loss"), None) or self._embedding_loss
         if isinstance(loss, EmbeddingLoss) and any(map(is_of_keras, of_keras)):
             raise ValueError(
                 "Metrics of Keras cannot read the embeddings of several texts of an example. "
