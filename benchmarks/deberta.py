@@ -1,7 +1,8 @@
 """Time of DeBERTa v3 beside KerasHub and `transformers`: inference and training steps.
 
 Random weights with the sizes of DeBERTa-v3-small. The rows take turns. `transformers` runs on
-PyTorch only.
+PyTorch only. The row `no_positions` is our encoder without the scores of positions, which shows
+what these scores cost.
 
     KERAS_BACKEND=jax python -m benchmarks.deberta --output runs/deberta_jax.json
 """
@@ -73,8 +74,9 @@ def make_step(row: str, size: str, step: str, shape: tuple[int, int]) -> Callabl
         model = keras_hub.models.DebertaV3Backbone(**sizes, bucket_size=256)
         del inputs["segment_ids"]
     else:
+        encoding = "none" if row == "no_positions" else "deberta"
         backbone = DietBertBackbone(
-            **sizes, position_encoding="deberta", segment_encoding="none", activation="gelu"
+            **sizes, position_encoding=encoding, segment_encoding="none", activation="gelu"
         )
         model = keras.Model(backbone.input, backbone.output["sequence_output"])
     return bert_models.make_step(row, model, step, inputs, targets)
@@ -84,9 +86,9 @@ def measure_cell(
     size: str, step: str, shape: tuple[int, int], rounds: int
 ) -> dict[str, dict[str, Any]]:
     keras.backend.clear_session()
-    rows = ("keras_diet", "kerashub", "hugging_face")
+    rows = ("keras_diet", "no_positions", "kerashub", "hugging_face")
     if keras.config.backend() != "torch":
-        rows = rows[:2]
+        rows = rows[:3]
     steps = {row: make_step(row, size, step, shape) for row in rows}
     return measure.compare(steps, rounds, "keras_diet")
 
@@ -95,6 +97,7 @@ INTRODUCTION = """\
 - *Milliseconds* is the median of the rounds.
 - *keras_diet / row* is the time of keras_diet, divided by the time of the row: the median of the
   ratios in each round. Below 1, keras_diet is faster.
+- *no_positions* is our encoder without the scores of positions.
 """
 
 

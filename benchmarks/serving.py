@@ -3,8 +3,8 @@
 Each system embeds the same sentences of STS-B's test set in a separate process. Then programs in
 float32 and int8 are compared, of the model in the package after training on SST-2 and STS-B.
 
-    KERAS_BACKEND=torch python -m benchmarks.serving all-MiniLM-L6-v2 --stsb STSB --sst2 SST2 \\
-        --output docs/benchmarks/serving.json
+    KERAS_BACKEND=torch python -m benchmarks.serving all-MiniLM-L6-v2 --stsb STSB \\
+        --sst2 SST-2/train.tsv SST-2/dev.tsv --output docs/benchmarks/serving.json
 """
 
 import csv
@@ -47,6 +47,7 @@ def make_folders(encoder: Path, ours: Path, theirs: Path) -> None:
     """Write our folder, and one with the graph that PyTorch makes of the model of transformers."""
     import torch
     import transformers
+    from onnxruntime.quantization import quantize_dynamic
 
     embedder = models.DietBertTextEmbedder.from_hugging_face(encoder)
     embedder.export_to_hugging_face(ours, onnx="int8")
@@ -61,6 +62,7 @@ def make_folders(encoder: Path, ours: Path, theirs: Path) -> None:
         dynamic_shapes={name: {0: "batch", 1: "length"} for name in names},
         output_names=["last_hidden_state"],
     )
+    quantize_dynamic(theirs / FLOAT, theirs / INT8)
 
 
 def run_system(texts: Sequence[str], rounds: int, system: str, source: Path, backend: str = ""):
@@ -98,15 +100,15 @@ def has_openvino() -> bool:
 Trained = tuple[Any, list[str], Callable[[np.ndarray], float]]
 
 
-def train_on_sst2(folder: Path) -> Trained:
+def train_on_sst2(files: Sequence[Path]) -> Trained:
     """Return a classifier, sentences, and their accuracy as a function of the outputs."""
 
-    def read(split):
-        with open(folder / f"{split}.tsv", encoding="utf-8") as file:
+    def read(path):
+        with open(path, encoding="utf-8") as file:
             rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
         return [row["sentence"] for row in rows], np.array([int(row["label"]) for row in rows])
 
-    (texts, labels), (held_out, expected) = map(read, ("train", "dev"))
+    (texts, labels), (held_out, expected) = map(read, files)
     classifier = models.DietBertTextClassifier.from_preset(PRESET, num_classes=2)
     classifier.preprocessor.length_buckets = (16, 32, 64)
     classifier.compile(keras.optimizers.AdamW(5e-4), classifier.loss)
@@ -125,7 +127,7 @@ def train_on_stsb(folder: Path) -> Trained:
     return embedder, [*first, *second], lambda found: cosines_and_scores(found, scores)
 
 
-def compare_programs(rounds: int, train: Callable[[Path], Trained], data: Path) -> dict[str, Any]:
+def compare_programs(rounds: int, train: Callable[[Any], Trained], data: Any) -> dict[str, Any]:
     task, texts, score = train(data)
     cell = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -146,7 +148,8 @@ of 32 sentences of similar length. Both include the tokenizer. Memory is the pea
 MiB. OpenVINO computes in float32 here.
 
 Without VNNI or AMX, as on processors with AVX2 alone, a product in int8 takes several instructions.
-So int8 gains less in batches than for one sentence, whose time goes into reading weights.
+So int8 gains less in batches than for one sentence, whose time goes into reading weights. Both
+files in int8 are by `quantize_dynamic` of ONNX Runtime.
 """
 
 
@@ -177,13 +180,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = make_parser(__doc__)
     parser.add_argument("encoder", type=Path, help="folder of sentence-transformers")
     parser.add_argument("--stsb", type=Path, required=True, help="folder of STS-B")
-    parser.add_argument("--sst2", type=Path, required=True, help="folder of SST-2")
+    parser.add_argument(
+        "--sst2", type=Path, nargs=2, required=True, help="GLUE's SST-2: train.tsv and dev.tsv"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="passes over the sentences")
     parser.add_argument("--folders", type=Path, default="runs/serving", help="keeps ONNX files")
     parser.add_argument("--sentences", type=int, default=512, help="number of sentences")
     options = parse(parser, argv)
     # The figures leave out folders.
-    options.command = [f"ENCODER --stsb STSB --sst2 SST2 --rounds {options.rounds}"]
+    data = "--stsb STSB --sst2 SST-2/train.tsv SST-2/dev.tsv"
+    options.command = [f"ENCODER {data} --rounds {options.rounds}"]
     run = start(MODULE, options, ("rounds", "sentences"), encoder=options.encoder.name)
     first, second, _ = read_pairs(options.stsb)
     texts = [*first, *second][:: 2 * len(first) // options.sentences]
@@ -194,6 +200,7 @@ def main(argv: Sequence[str] | None = None) -> None:
         **{f"keras_diet, {BACKENDS[b]}": ("keras_diet", options.encoder, b) for b in BACKENDS},
         "sentence-transformers": ("sentence_transformers", options.encoder),
         "ONNX Runtime, Hugging Face's graph": ("onnxruntime", theirs / FLOAT),
+        "ONNX Runtime, Hugging Face's graph in int8": ("onnxruntime", theirs / INT8),
         "ONNX Runtime, our file": ("onnxruntime", ours / FLOAT),
         "ONNX Runtime, our file in int8": ("onnxruntime", ours / INT8),
     }

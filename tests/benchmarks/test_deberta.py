@@ -14,7 +14,8 @@ def test_rows_compute_and_alternate(tmp_path):
     deberta.main(["--size", "tiny", "--shapes", "2x9", "--rounds", "2", "--output", str(path)])
     cells = json.loads(path.read_text())["PyTorch"]["cells"]
     assert list(cells) == ["training, 2x9", "inference, 2x9"]
-    assert list(cells["training, 2x9"]) == ["keras_diet", "kerashub", "hugging_face"]
+    rows = ["keras_diet", "no_positions", "kerashub", "hugging_face"]
+    assert list(cells["training, 2x9"]) == rows
     row = cells["inference, 2x9"]["kerashub"]
     quotient = f"{1 / row['ratio_to_keras_diet']:.2f}"
     assert f"| inference, 2x9 | kerashub | {row['milliseconds']:.0f} | {quotient} |" in (
