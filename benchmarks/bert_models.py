@@ -166,6 +166,21 @@ def make_step(
     return lambda: model.predict_on_batch(inputs)
 
 
+def make_step_of_row(
+    size: str,
+    shape: tuple[int, int],
+    *,
+    row: str,
+    step: str,
+    dtype: str = "float32",
+    dropout: float = DROPOUT,
+    **options: Any,
+) -> Callable[[], Any]:
+    """Return a step of a new model of a row, with `shape[0]` sequences of `shape[1]` tokens."""
+    model = make_model(row, size, shape[1], dtype, dropout, **options)
+    return make_step(row, model, step, make_inputs(*shape), make_targets(size, *shape), dtype)
+
+
 def hugging_face_forward(model: Any, dtype: str) -> Callable[[dict], dict]:
     """Return a function with the inputs and outputs of a `DietBertBackbone`."""
     import torch

@@ -1,11 +1,13 @@
 """Measurements of the benchmarks: time, memory, the machine and its rate."""
 
+import concurrent.futures
 import contextlib
 import ctypes
 import datetime
 import functools
 import gc
 import importlib.metadata
+import multiprocessing
 import os
 import platform
 import random
@@ -13,9 +15,8 @@ import re
 import resource
 import shutil
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -160,11 +161,44 @@ def memory_of(step: Callable[[], Any]) -> float:
     return peak_memory() - before
 
 
-def in_own_process(module: str, *arguments: object) -> str:
-    """Run a module of the benchmarks in a new process, and return the last line of its output."""
-    command = [sys.executable, "-m", module, *map(str, arguments)]
-    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
-    return output.splitlines()[-1]
+def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function of a module returns, called in a new process."""
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, spawn) as process:
+        return process.submit(function, *arguments).result()
+
+
+def memory_after(
+    make_small: Callable[[], Callable[[], Any]], make_step: Callable[[], Callable[[], Any]]
+) -> float:
+    """Return the MiB that a step adds. A small step loads the libraries and compilers before."""
+    make_small()()
+    return memory_of(make_step())
+
+
+def time_and_memory(
+    makers: Mapping[str, Callable[..., Callable[[], Any]]],
+    small: Sequence[Any],
+    sizes: Sequence[Any],
+    rounds: int,
+    reference: str,
+) -> dict[str, dict[str, Any]]:
+    """Return `compare` of steps, and the MiB that each step adds to a process of its own.
+
+    Args:
+        makers: For each row, a function of sizes that makes a step.
+        small: Sizes of a small step.
+        sizes: Sizes of the step.
+        rounds: Number of timed steps of each row.
+        reference: The row that others are compared with.
+    """
+    keras.backend.clear_session()
+    rows = compare({row: make(*sizes) for row, make in makers.items()}, rounds, reference)
+    keras.backend.clear_session()
+    for row, make in makers.items():
+        of_sizes = (functools.partial(make, *each) for each in (small, sizes))
+        rows[row]["mib"] = in_own_process(memory_after, *of_sizes)
+    return rows
 
 
 def compiled(function: Callable[..., Any], jit_compile: bool = True) -> Callable[..., Any]:

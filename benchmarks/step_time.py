@@ -14,7 +14,6 @@ of tables beside it. `--resume` adds to the results in `--output`.
 
 import argparse
 import dataclasses
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -125,24 +124,14 @@ def time_group(
 
 
 def measure_memory(cell: Cell, row: str, options: argparse.Namespace) -> dict[str, float]:
-    """Return the memory of a row, measured in a separate process."""
-    line = measure.in_own_process(
-        MODULE,
-        *("--memory-of", row, "--sizes", cell.size, "--lengths", cell.length),
-        *("--steps", cell.step, "--tokens", options.tokens, "--dtype", options.dtype),
-        "--xla" if options.xla else "--no-xla",
-    )
-    return json.loads(line)
-
-
-def print_memory(cell: Cell, row: str, options: argparse.Namespace) -> None:
+    """Return the memory of a row, in a process of its own."""
     # A small model loads the libraries and compilers into memory.
     tiny = dataclasses.replace(cell, size="tiny")
     tiny.make_step(row, tiny.make_model(row, options), options)()
     model = cell.make_model(row, options)
     step = cell.make_step(row, model, options)
     weights = 4 * bert_models.count_weights(row, model) / 2**20
-    print(json.dumps({"weights_mib": weights, "step_mib": measure.memory_of(step)}))
+    return {"weights_mib": weights, "step_mib": measure.memory_of(step)}
 
 
 def run_cell(
@@ -161,7 +150,7 @@ def run_cell(
     if options.memory:
         for row in wanted:
             if "step_mib" not in rows[row]:
-                rows[row].update(measure_memory(cell, row, options))
+                rows[row] |= measure.in_own_process(measure_memory, cell, row, options)
                 save_run()
 
 
@@ -198,7 +187,6 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--xla", action=argparse.BooleanOptionalAction, default=True, help="TensorFlow's compiler"
     )
     parser.add_argument("--memory", action="store_true", help="also measure memory (slow)")
-    parser.add_argument("--memory-of", choices=rows, help=argparse.SUPPRESS)
     options = parse(parser, argv)
     options.rows = {"input", *options.rows}
     return options
@@ -213,9 +201,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         for step in options.steps
     ]
     keras.utils.set_random_seed(bert_models.SEED)
-    if options.memory_of:
-        print_memory(cells[0], options.memory_of, options)
-        return
     names = ("tokens", "rounds", "group", "dtype")
     xla = options.xla if keras.config.backend() == "tensorflow" else None
     run = start(MODULE, options, names, xla=xla, seed=bert_models.SEED)
