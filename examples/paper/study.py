@@ -36,6 +36,7 @@ from examples.paper.run_table import metrics_of
 ENCODINGS = (
     *("input", "none", "sinusoidal", "diet_abs", "diet_abs_input", "diet_rel", "shaw", "t5"),
     *("tupe_abs", "tupe_rel", "alibi", "kerple", "sandwich", "fire", "rotary", "transformer_xl"),
+    *("deberta", "query_relative", "log_cpb", "forgetting"),
 )
 # The arguments of each row. The variants have the ranks and the sharing of Tables 8 and 9.
 ROWS = {name: ("--position-encoding", name) for name in ENCODINGS} | {

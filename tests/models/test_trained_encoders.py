@@ -89,7 +89,8 @@ def test_shared_layers_are_saved_once(rng, tmp_path):
 @any_backend
 def test_distances_of_deberta_share_rows(rng):
     """Tokens further away than 128 share vectors by the logarithm of their distance."""
-    model = make("deberta-v2", max_position_embeddings=320)
+    # -1 means `max_position_embeddings`, as in the trained models.
+    model = make("deberta-v2", max_position_embeddings=320, max_relative_positions=-1)
     ids = rng.integers(4, VOCABULARY_SIZE, size=(2, 310))
     inputs = {"token_ids": ids, "padding_mask": np.ones_like(ids), "segment_ids": 0 * ids}
     expected = outputs(model, inputs).last_hidden_state.detach().numpy()
