@@ -23,7 +23,15 @@ from typing import Any
 import keras
 
 from benchmarks import bert_models, measure
-from benchmarks.results import make_parser, markdown_table, measure_cells, page_of, parse, start
+from benchmarks.results import (
+    make_parser,
+    markdown_table,
+    measure_cells,
+    page_of,
+    parse,
+    start,
+    time_and_memory_of,
+)
 
 MODULE = "benchmarks.attention_implementations"
 IMPLEMENTATIONS = {
@@ -32,21 +40,18 @@ IMPLEMENTATIONS = {
 }
 
 
-def implementations(encoding: str) -> list[str]:
-    """Return the implementations on this backend."""
-    missing = [] if keras.config.backend() == "torch" else ["hugging_face"]
-    return [name for name in IMPLEMENTATIONS[encoding] if name not in missing]
-
-
 def measure_cell(
     encoding: str, length: int, step: str, options: argparse.Namespace
 ) -> dict[str, Any]:
     settings = {"step": step, "dtype": options.dtype, "dropout": options.dropout}
-    makers = {}
-    for name in implementations(encoding):
-        row = {"row": encoding, "attention_implementation": name}
-        row = {"row": name} if name == "hugging_face" else row
-        makers[name] = functools.partial(bert_models.make_step_of_row, **row, **settings)
+    make = functools.partial(bert_models.make_step_of_row, **settings)
+    makers = {
+        name: functools.partial(make, row=name)
+        if name == "hugging_face"
+        else functools.partial(make, row=encoding, attention_implementation=name)
+        for name in IMPLEMENTATIONS[encoding]
+        if bert_models.has_row(name, step)
+    }
     small, sizes = ("tiny", (1, 64)), (options.size, (1, length))
     rows = measure.time_and_memory(makers, small, sizes, options.rounds, "full")
     return {"encoding": encoding, "length": length, "step": step, "rows": rows}
@@ -59,14 +64,6 @@ INTRODUCTION = """\
 """
 
 
-def columns_of(row: dict[str, Any]) -> tuple[str, ...]:
-    """Return the cells of a row of results in the table."""
-    low, high = row["ratio_quartiles"]
-    ratio = f"{row['ratio_to_full']:.2f} ({low:.2f} - {high:.2f})"
-    compiling = f"{row['compile_seconds']:.1f}"
-    return f"{row['milliseconds']:.0f}", ratio, f"{row['mib']:.0f}", compiling
-
-
 def make_page(runs: dict[str, Any]) -> str:
     return page_of("Attention of BERT by length", INTRODUCTION, runs, make_tables)
 
@@ -77,17 +74,17 @@ def make_tables(run: dict[str, Any]) -> list[str]:
     columns += ["MiB", "first call, s"]
     for step in bert_models.STEPS:
         rows = [
-            [str(cell["length"]), cell["encoding"], implementation, *columns_of(row)]
+            [str(cell["length"]), cell["encoding"], name, *time_and_memory_of(row, "full")]
             for cell in run["cells"].values()
             if cell["step"] == step
-            for implementation, row in cell["rows"].items()
+            for name, row in cell["rows"].items()
         ]
         if rows:
             lines += [f"### {step.capitalize()} step", "", *markdown_table(columns, rows), ""]
     return lines[:-1]
 
 
-def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def main(argv: Sequence[str] | None = None) -> None:
     parser = make_parser(__doc__)
     lengths, encodings = [512, 1024, 2048, 4096, 8192], list(IMPLEMENTATIONS)
     parser.add_argument("--size", choices=bert_models.SIZES, default="small", help="size of BERT")
@@ -98,11 +95,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=3, help="timed steps of each kind")
     parser.add_argument("--dropout", type=float, default=bert_models.DROPOUT, help="dropout rate")
     parser.add_argument("--dtype", choices=bert_models.DTYPES, default="float32")
-    return parse(parser, argv)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    options = parse_arguments(argv)
+    options = parse(parser, argv)
     keras.utils.set_random_seed(bert_models.SEED)
     names = ("size", "dropout", "dtype", "rounds")
     run = start(MODULE, options, names, seed=bert_models.SEED)

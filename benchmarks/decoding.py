@@ -22,14 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import measure
-from benchmarks.results import (
-    make_parser,
-    markdown_table,
-    measure_cells,
-    page_of,
-    parse,
-    start,
-)
+from benchmarks.results import make_parser, markdown_table, measure_cells, page_of, parse, start
 from keras_diet import models, samplers
 
 MODULE = "benchmarks.decoding"

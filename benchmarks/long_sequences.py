@@ -94,7 +94,7 @@ def make_tables(run: dict[str, Any]) -> list[str]:
     return lines[:-1]
 
 
-def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def main(argv: Sequence[str] | None = None) -> None:
     parser = make_parser(__doc__)
     parser.add_argument(
         "--lengths", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192], help="in tokens"
@@ -103,11 +103,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--hidden-dim", type=int, default=256, help="size of the hidden states")
     parser.add_argument("--projection-dim", type=int, default=256, help="keys of Linformer")
     parser.add_argument("--rounds", type=int, default=5, help="timed steps of each kind")
-    return parse(parser, argv)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    options = parse_arguments(argv)
+    options = parse(parser, argv)
     run = start(MODULE, options, (*SIZES, "rounds"), seed=SEED)
     # The keys of a JSON object are strings.
     cells = {

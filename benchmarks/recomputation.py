@@ -18,7 +18,15 @@ from typing import Any
 import keras
 
 from benchmarks import bert_models, measure
-from benchmarks.results import make_parser, markdown_table, measure_cells, page_of, parse, start
+from benchmarks.results import (
+    make_parser,
+    markdown_table,
+    measure_cells,
+    page_of,
+    parse,
+    start,
+    time_and_memory_of,
+)
 
 MODULE = "benchmarks.recomputation"
 RECOMPUTE = ("none", "attention", "block")
@@ -47,17 +55,15 @@ def make_page(runs: dict[str, Any]) -> str:
 
 def make_tables(run: dict[str, Any]) -> list[str]:
     columns = ["encoding", "recompute", "milliseconds", "ratio to none", "MiB", "first call, s"]
-    rows = []
-    for encoding, cell in run["cells"].items():
-        for name, row in cell["rows"].items():
-            low, high = row["ratio_quartiles"]
-            ratio = f"{row['ratio_to_none']:.2f} ({low:.2f} - {high:.2f})"
-            numbers = (f"{row['milliseconds']:.0f}", ratio, f"{row['mib']:.0f}")
-            rows.append([encoding, name, *numbers, f"{row['compile_seconds']:.1f}"])
+    rows = [
+        [encoding, name, *time_and_memory_of(row, "none")]
+        for encoding, cell in run["cells"].items()
+        for name, row in cell["rows"].items()
+    ]
     return markdown_table(columns, rows)
 
 
-def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def main(argv: Sequence[str] | None = None) -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--size", choices=bert_models.SIZES, default="small", help="size of BERT")
     parser.add_argument("--batch-size", type=int, default=16, help="sequences in a step")
@@ -66,11 +72,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="timed steps of each row")
     parser.add_argument("--dropout", type=float, default=bert_models.DROPOUT, help="dropout rate")
     parser.add_argument("--dtype", choices=bert_models.DTYPES, default="float32")
-    return parse(parser, argv)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    options = parse_arguments(argv)
+    options = parse(parser, argv)
     keras.utils.set_random_seed(bert_models.SEED)
     names = ("size", "batch_size", "length", "dropout", "dtype", "rounds")
     run = start(MODULE, options, names, seed=bert_models.SEED)

@@ -24,14 +24,7 @@ import numpy as np
 import tqdm
 
 from benchmarks import measure
-from benchmarks.results import (
-    make_parser,
-    markdown_table,
-    measure_cells,
-    page_of,
-    parse,
-    start,
-)
+from benchmarks.results import make_parser, markdown_table, measure_cells, page_of, parse, start
 from keras_diet import models
 
 MODULE = "benchmarks.single_texts"

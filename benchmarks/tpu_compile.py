@@ -73,7 +73,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser(__doc__)
     parser.add_argument("--sizes", nargs="+", choices=bert_models.SIZES, default=["base", "small"])
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS))
-    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ENCODINGS))
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=ENCODINGS)
     parser.add_argument("--topology", default="v5e:4x4", help="kind and number of chips")
     parser.add_argument("--global-batch", type=int, default=4096, help="sequences on all chips")
     parser.add_argument("--length", type=int, default=128, help="of a sequence, in tokens")
