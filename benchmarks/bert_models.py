@@ -232,14 +232,3 @@ def make_torch_step(
             return {name: output.float().cpu().numpy() for name, output in forward(inputs).items()}
 
     return train if step == "training" else predict
-
-
-def matmul_flops(size: str, batch_size: int, length: int, step: str) -> int:
-    """Return the operations of BERT's matrix products: projections, feed-forward, attention."""
-    sizes = SIZES[size]
-    hidden_dim = sizes["hidden_dim"]
-    multiplications = 4 * hidden_dim**2 + 2 * hidden_dim * sizes["intermediate_dim"]
-    multiplications += 2 * length * hidden_dim
-    flops = 2 * batch_size * length * sizes["num_layers"] * multiplications
-    # The gradients of the inputs and of the weights take one product each.
-    return 3 * flops if step == "training" else flops

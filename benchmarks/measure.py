@@ -1,4 +1,4 @@
-"""Measurements of the benchmarks: time, memory, the machine and its rate."""
+"""Measurements of the benchmarks: time, memory and the machine."""
 
 import concurrent.futures
 import contextlib
@@ -22,7 +22,6 @@ from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = (
@@ -199,45 +198,6 @@ def time_and_memory(
         of_sizes = (functools.partial(make, *each) for each in (small, sizes))
         rows[row]["mib"] = in_own_process(memory_after, *of_sizes)
     return rows
-
-
-def compiled(function: Callable[..., Any], jit_compile: bool = True) -> Callable[..., Any]:
-    """Return the function, compiled by the backend. PyTorch does not compile it."""
-    if keras.config.backend() == "jax":
-        import jax
-
-        return jax.jit(function)
-    if keras.config.backend() == "tensorflow":
-        import tensorflow as tf
-
-        return tf.function(function, jit_compile=jit_compile)
-    return function
-
-
-def without_gradients() -> contextlib.AbstractContextManager[Any]:
-    """Return a context in which PyTorch records no gradients. Other backends record none anyway."""
-    if keras.config.backend() != "torch":
-        return contextlib.nullcontext()
-    import torch
-
-    return torch.no_grad()
-
-
-def make_matmul(
-    rows: int, inner: int, columns: int, dtype: str = "float32", jit_compile: bool = True
-) -> tuple[Callable[[], float], int]:
-    """Return a function that multiplies two matrices of these sizes, and its number of FLOPs."""
-    rng = np.random.default_rng(0)
-    a = ops.convert_to_tensor(rng.normal(size=(rows, inner)), dtype)
-    b = ops.convert_to_tensor(rng.normal(size=(inner, columns)), dtype)
-    product = compiled(ops.matmul, jit_compile)
-
-    def multiply():
-        with without_gradients():
-            # Reading one number waits for the whole product and copies hardly any memory.
-            return float(ops.cast(product(a, b)[0, 0], "float32"))
-
-    return multiply, 2 * rows * inner * columns
 
 
 @functools.cache
