@@ -97,12 +97,17 @@ def peak_memory() -> float:
     """Return the peak memory in MiB, of the accelerator or else of this process."""
     if device() != "cpu":
         return peak_memory_of_accelerator() / 2**20
-    status = PROCESS / "status"
-    if status.exists():
+    if (PROCESS / "status").exists():
         # On Linux, `ru_maxrss` of a new process starts with the peak of its parent.
-        (line,) = [line for line in status.read_text().splitlines() if line.startswith("VmHWM")]
-        return int(line.split()[1]) / 2**10
+        return memory_in_status("VmHWM")
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def memory_in_status(name: str) -> float:
+    """Return the MiB that Linux tells about this process under a name."""
+    lines = (PROCESS / "status").read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith(name)]
+    return int(line.split()[1]) / 2**10
 
 
 def peak_memory_of_accelerator() -> int:
