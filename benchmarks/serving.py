@@ -3,8 +3,8 @@
 Each system embeds the same sentences of STS-B's test set in a separate process. Then programs in
 float32 and int8 are compared, of the model in the package after training on SST-2 and STS-B.
 
-    KERAS_BACKEND=torch python -m benchmarks.serving all-MiniLM-L6-v2 --stsb STSB --sst2 SST2 \\
-        --output docs/benchmarks/serving.json
+    KERAS_BACKEND=torch python -m benchmarks.serving all-MiniLM-L6-v2 --stsb STSB \\
+        --sst2 SST-2/train.tsv SST-2/dev.tsv --output docs/benchmarks/serving.json
 """
 
 import csv
@@ -100,15 +100,15 @@ def has_openvino() -> bool:
 Trained = tuple[Any, list[str], Callable[[np.ndarray], float]]
 
 
-def train_on_sst2(folder: Path) -> Trained:
+def train_on_sst2(files: Sequence[Path]) -> Trained:
     """Return a classifier, sentences, and their accuracy as a function of the outputs."""
 
-    def read(split):
-        with open(folder / f"{split}.tsv", encoding="utf-8") as file:
+    def read(path):
+        with open(path, encoding="utf-8") as file:
             rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
         return [row["sentence"] for row in rows], np.array([int(row["label"]) for row in rows])
 
-    (texts, labels), (held_out, expected) = map(read, ("train", "dev"))
+    (texts, labels), (held_out, expected) = map(read, files)
     classifier = models.DietBertTextClassifier.from_preset(PRESET, num_classes=2)
     classifier.preprocessor.length_buckets = (16, 32, 64)
     classifier.compile(keras.optimizers.AdamW(5e-4), classifier.loss)
@@ -127,7 +127,7 @@ def train_on_stsb(folder: Path) -> Trained:
     return embedder, [*first, *second], lambda found: cosines_and_scores(found, scores)
 
 
-def compare_programs(rounds: int, train: Callable[[Path], Trained], data: Path) -> dict[str, Any]:
+def compare_programs(rounds: int, train: Callable[[Any], Trained], data: Any) -> dict[str, Any]:
     task, texts, score = train(data)
     cell = {}
     with tempfile.TemporaryDirectory() as folder:
@@ -180,13 +180,16 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser = make_parser(__doc__)
     parser.add_argument("encoder", type=Path, help="folder of sentence-transformers")
     parser.add_argument("--stsb", type=Path, required=True, help="folder of STS-B")
-    parser.add_argument("--sst2", type=Path, required=True, help="folder of SST-2")
+    parser.add_argument(
+        "--sst2", type=Path, nargs=2, required=True, help="GLUE's SST-2: train.tsv and dev.tsv"
+    )
     parser.add_argument("--rounds", type=int, default=5, help="passes over the sentences")
     parser.add_argument("--folders", type=Path, default="runs/serving", help="keeps ONNX files")
     parser.add_argument("--sentences", type=int, default=512, help="number of sentences")
     options = parse(parser, argv)
     # The figures leave out folders.
-    options.command = [f"ENCODER --stsb STSB --sst2 SST2 --rounds {options.rounds}"]
+    data = "--stsb STSB --sst2 SST-2/train.tsv SST-2/dev.tsv"
+    options.command = [f"ENCODER {data} --rounds {options.rounds}"]
     run = start(MODULE, options, ("rounds", "sentences"), encoder=options.encoder.name)
     first, second, _ = read_pairs(options.stsb)
     texts = [*first, *second][:: 2 * len(first) // options.sentences]

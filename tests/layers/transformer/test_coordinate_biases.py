@@ -199,6 +199,22 @@ def test_a_model_is_saved_and_loaded(rng, tmp_path):
     assert np.abs(to_numpy(model((x, PLACES)) - model((x, 0 * PLACES)))).max() > 1e-3
 
 
+@pytest.mark.any_backend("torch")
+def test_an_exported_program_has_open_sizes(rng):
+    """It computes batches and lengths that were not traced."""
+    import torch
+
+    inputs = keras.Input((None, HIDDEN)), keras.Input((None, 2), dtype="int32")
+    encoder = DietEncoder(1, NUM_HEADS, 11, make_bias(rng))
+    model = keras.Model(inputs, encoder(inputs[0], coordinates=inputs[1]))
+    x, places = torch.randn((2, 5, HIDDEN)), torch.as_tensor(PLACES)
+    sizes = dict.fromkeys(range(2), torch.export.Dim.DYNAMIC)
+    program = torch.export.export(model, ((x, places),), dynamic_shapes=[((sizes, sizes),)])
+    for rows, length in ((2, 5), (1, 3)):
+        arguments = (x[:rows, :length], places[:rows, :length])
+        assert_close(program.module()(arguments), model(arguments), 1e-6)
+
+
 def test_a_registered_name(rng, register):
     def bias(num_heads, **kwargs):
         return CoordinateBias([layers.AlibiPositionBias(num_heads, max_length=9)], **kwargs)
