@@ -166,6 +166,21 @@ def make_step(
     return lambda: model.predict_on_batch(inputs)
 
 
+def make_step_of_row(
+    size: str,
+    shape: tuple[int, int],
+    *,
+    row: str,
+    step: str,
+    dtype: str = "float32",
+    dropout: float = DROPOUT,
+    **options: Any,
+) -> Callable[[], Any]:
+    """Return a step of a new model of a row, with `shape[0]` sequences of `shape[1]` tokens."""
+    model = make_model(row, size, shape[1], dtype, dropout, **options)
+    return make_step(row, model, step, make_inputs(*shape), make_targets(size, *shape), dtype)
+
+
 def hugging_face_forward(model: Any, dtype: str) -> Callable[[dict], dict]:
     """Return a function with the inputs and outputs of a `DietBertBackbone`."""
     import torch
@@ -217,14 +232,3 @@ def make_torch_step(
             return {name: output.float().cpu().numpy() for name, output in forward(inputs).items()}
 
     return train if step == "training" else predict
-
-
-def matmul_flops(size: str, batch_size: int, length: int, step: str) -> int:
-    """Return the operations of BERT's matrix products: projections, feed-forward, attention."""
-    sizes = SIZES[size]
-    hidden_dim = sizes["hidden_dim"]
-    multiplications = 4 * hidden_dim**2 + 2 * hidden_dim * sizes["intermediate_dim"]
-    multiplications += 2 * length * hidden_dim
-    flops = 2 * batch_size * length * sizes["num_layers"] * multiplications
-    # The gradients of the inputs and of the weights take one product each.
-    return 3 * flops if step == "training" else flops

@@ -22,14 +22,7 @@ from typing import Any
 import numpy as np
 
 from benchmarks import measure
-from benchmarks.results import (
-    make_parser,
-    markdown_table,
-    measure_cells,
-    page_of,
-    parse,
-    start,
-)
+from benchmarks.results import make_parser, markdown_table, measure_cells, page_of, parse, start
 from keras_diet import models, samplers
 
 MODULE = "benchmarks.decoding"
@@ -98,12 +91,6 @@ def with_transformers(
     return translate
 
 
-def with_ctranslate2(
-    process: concurrent.futures.Executor, sources: list[list[str]], length: int, beams: int
-) -> Callable[[], Any]:
-    return lambda: process.submit(translate_with_ctranslate2, sources, length, beams).result()
-
-
 def translate_with_ctranslate2(sources: list[list[str]], length: int, beams: int) -> None:
     engine.translate_batch(
         sources, beam_size=beams, min_decoding_length=length, max_decoding_length=length
@@ -159,10 +146,11 @@ def make_calls(
     # No special tokens.
     sources = np.random.default_rng(0).integers(10, VOCABULARY_SIZE, (batch_size, length))
     pieces = [[tokenizer.id_to_token(int(token)) for token in row] for row in sources]
+    arguments = (translate_with_ctranslate2, pieces, length, beams)
     return {
         "keras_diet": with_keras_diet(translator, sources, length, beams),
         "transformers": with_transformers(marian, sources, length, beams),
-        "ctranslate2": with_ctranslate2(process, pieces, length, beams),
+        "ctranslate2": lambda: process.submit(*arguments).result(),
     }
 
 

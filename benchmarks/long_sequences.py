@@ -12,27 +12,15 @@ page beside it. `--resume` adds to the results in `--output`.
 
 import argparse
 import functools
-import statistics
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 
 from benchmarks import measure
-from benchmarks.results import (
-    make_parser,
-    markdown_table,
-    measure_cells,
-    page_of,
-    parse,
-    start,
-)
-from keras_diet.layers import (
-    AbsolutePositionBias,
-    BiasedMultiHeadAttention,
-    LinformerMultiHeadAttention,
-)
+from benchmarks.results import make_parser, markdown_table, measure_cells, page_of, parse, start
+from keras_diet import layers
 from keras_diet.types import Tensor
 
 MODULE = "benchmarks.long_sequences"
@@ -53,71 +41,40 @@ class Attention(keras.layers.Layer):
         self.keys = None if projected is None else np.zeros((1, projected))
         self.position_bias = None
         if kind != "Linformer":
-            self.position_bias = AbsolutePositionBias(
+            self.position_bias = layers.AbsolutePositionBias(
                 heads, length, rank=head_dim, key_length=projected
             )
         if projected is None:
-            self.attention = BiasedMultiHeadAttention(heads, head_dim)
+            self.attention = layers.BiasedMultiHeadAttention(heads, head_dim)
         else:
-            self.attention = LinformerMultiHeadAttention(heads, head_dim, length, projected)
+            make = layers.LinformerMultiHeadAttention
+            self.attention = make(heads, head_dim, length, projected)
 
     def call(self, x: Tensor) -> Tensor:
         bias = None if self.position_bias is None else self.position_bias(x, self.keys)
         return self.attention(x, x, attention_bias=bias)
 
 
-def make_steps(
-    kind: str, length: int, options: argparse.Namespace, names: Iterable[str]
-) -> dict[str, Callable[[], Any]]:
-    """Return a function for each of the named steps."""
+def make_step(length: int, kind: str, step: str, options: argparse.Namespace) -> Callable[[], Any]:
     inputs = keras.Input((length, options.hidden_dim))
     model = keras.Model(inputs, Attention(kind, length, options)(inputs))
     model.compile(optimizer="sgd", loss="mse", jit_compile=keras.config.backend() != "torch")
     x = np.random.default_rng(SEED).normal(size=(1, length, options.hidden_dim)).astype("float32")
-    steps = {
-        "training": lambda: model.train_on_batch(x, x),
-        "inference": lambda: model.predict_on_batch(x),
-    }
-    return {name: steps[name] for name in names}
+    if step == "training":
+        return lambda: model.train_on_batch(x, x)
+    return lambda: model.predict_on_batch(x)
 
 
-def measure_time(length: int, options: argparse.Namespace) -> dict[tuple[str, str], float]:
-    """Return the median seconds of each layer and step."""
-    functions = {
-        (kind, step): function
-        for kind in LAYERS
-        for step, function in make_steps(kind, length, options, STEPS).items()
-    }
-    # The first calls compile.
-    measure.time_in_turn(functions, 1)
-    times = measure.time_in_turn(functions, options.rounds)
-    return {key: statistics.median(values) for key, values in times.items()}
-
-
-def measure_memory(kind: str, length: int, step: str, options: argparse.Namespace) -> float:
-    """Return the MiB that a step adds to the memory of a separate process."""
-    sizes = [("--" + name.replace("_", "-"), getattr(options, name)) for name in SIZES]
-    arguments = [argument for size in sizes for argument in size]
-    return float(measure.in_own_process(MODULE, *arguments, "--cell", kind, length, step))
-
-
-def print_memory_of_cell(kind: str, length: int, step: str, options: argparse.Namespace) -> None:
-    # A short sequence loads the libraries and compilers into memory.
-    make_steps(kind, 64, options, [step])[step]()
-    print(measure.memory_of(make_steps(kind, length, options, [step])[step]))
-
-
-def measure_length(length: int, options: argparse.Namespace) -> dict[str, dict[str, float]]:
+def measure_length(length: int, options: argparse.Namespace) -> dict[str, dict[str, Any]]:
     """Return the figures of each layer and step."""
-    times = measure_time(length, options)
-    keras.backend.clear_session()
-    return {
-        f"{kind}, {step}": {
-            "milliseconds": 1000 * time,
-            "mib": measure_memory(kind, length, step, options),
-        }
-        for (kind, step), time in times.items()
-    }
+    cell = {}
+    for step in STEPS:
+        make = functools.partial(make_step, step=step, options=options)
+        makers = {kind: functools.partial(make, kind=kind) for kind in LAYERS}
+        sizes = ((64,), (length,))
+        rows = measure.time_and_memory(makers, *sizes, options.rounds, LAYERS[0])
+        cell |= {f"{kind}, {step}": row for kind, row in rows.items()}
+    return cell
 
 
 def make_page(runs: dict[str, Any]) -> str:
@@ -137,7 +94,7 @@ def make_tables(run: dict[str, Any]) -> list[str]:
     return lines[:-1]
 
 
-def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def main(argv: Sequence[str] | None = None) -> None:
     parser = make_parser(__doc__)
     parser.add_argument(
         "--lengths", type=int, nargs="+", default=[512, 1024, 2048, 4096, 8192], help="in tokens"
@@ -146,16 +103,7 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--hidden-dim", type=int, default=256, help="size of the hidden states")
     parser.add_argument("--projection-dim", type=int, default=256, help="keys of Linformer")
     parser.add_argument("--rounds", type=int, default=5, help="timed steps of each kind")
-    parser.add_argument("--cell", nargs=3, help=argparse.SUPPRESS)
-    return parse(parser, argv)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    options = parse_arguments(argv)
-    if options.cell:
-        kind, length, step = options.cell
-        print_memory_of_cell(kind, int(length), step, options)
-        return
+    options = parse(parser, argv)
     run = start(MODULE, options, (*SIZES, "rounds"), seed=SEED)
     # The keys of a JSON object are strings.
     cells = {

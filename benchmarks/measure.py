@@ -1,11 +1,13 @@
-"""Measurements of the benchmarks: time, memory, the machine and its rate."""
+"""Measurements of the benchmarks: time, memory and the machine."""
 
+import concurrent.futures
 import contextlib
 import ctypes
 import datetime
 import functools
 import gc
 import importlib.metadata
+import multiprocessing
 import os
 import platform
 import random
@@ -13,15 +15,13 @@ import re
 import resource
 import shutil
 import subprocess
-import sys
 import time
-from collections.abc import Callable, Hashable, Iterable, Mapping
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import keras
 import numpy as np
-from keras import ops
 
 ROOT = Path(__file__).parents[1]
 PACKAGES = (
@@ -97,12 +97,17 @@ def peak_memory() -> float:
     """Return the peak memory in MiB, of the accelerator or else of this process."""
     if device() != "cpu":
         return peak_memory_of_accelerator() / 2**20
-    status = PROCESS / "status"
-    if status.exists():
+    if (PROCESS / "status").exists():
         # On Linux, `ru_maxrss` of a new process starts with the peak of its parent.
-        (line,) = [line for line in status.read_text().splitlines() if line.startswith("VmHWM")]
-        return int(line.split()[1]) / 2**10
+        return memory_in_status("VmHWM")
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20
+
+
+def memory_in_status(name: str) -> float:
+    """Return the MiB that Linux tells about this process under a name."""
+    lines = (PROCESS / "status").read_text().splitlines()
+    (line,) = [line for line in lines if line.startswith(name)]
+    return int(line.split()[1]) / 2**10
 
 
 def peak_memory_of_accelerator() -> int:
@@ -160,50 +165,44 @@ def memory_of(step: Callable[[], Any]) -> float:
     return peak_memory() - before
 
 
-def in_own_process(module: str, *arguments: object) -> str:
-    """Run a module of the benchmarks in a new process, and return the last line of its output."""
-    command = [sys.executable, "-m", module, *map(str, arguments)]
-    output = subprocess.run(command, check=True, stdout=subprocess.PIPE, text=True, cwd=ROOT).stdout
-    return output.splitlines()[-1]
+def in_own_process(function: Callable[..., Any], *arguments: Any) -> Any:
+    """Return what a function of a module returns, called in a new process."""
+    spawn = multiprocessing.get_context("spawn")
+    with concurrent.futures.ProcessPoolExecutor(1, spawn) as process:
+        return process.submit(function, *arguments).result()
 
 
-def compiled(function: Callable[..., Any], jit_compile: bool = True) -> Callable[..., Any]:
-    """Return the function, compiled by the backend. PyTorch does not compile it."""
-    if keras.config.backend() == "jax":
-        import jax
-
-        return jax.jit(function)
-    if keras.config.backend() == "tensorflow":
-        import tensorflow as tf
-
-        return tf.function(function, jit_compile=jit_compile)
-    return function
+def memory_after(
+    make_small: Callable[[], Callable[[], Any]], make_step: Callable[[], Callable[[], Any]]
+) -> float:
+    """Return the MiB that a step adds. A small step loads the libraries and compilers before."""
+    make_small()()
+    return memory_of(make_step())
 
 
-def without_gradients() -> contextlib.AbstractContextManager[Any]:
-    """Return a context in which PyTorch records no gradients. Other backends record none anyway."""
-    if keras.config.backend() != "torch":
-        return contextlib.nullcontext()
-    import torch
+def time_and_memory(
+    makers: Mapping[str, Callable[..., Callable[[], Any]]],
+    small: Sequence[Any],
+    sizes: Sequence[Any],
+    rounds: int,
+    reference: str,
+) -> dict[str, dict[str, Any]]:
+    """Return `compare` of steps, and the MiB that each step adds to a process of its own.
 
-    return torch.no_grad()
-
-
-def make_matmul(
-    rows: int, inner: int, columns: int, dtype: str = "float32", jit_compile: bool = True
-) -> tuple[Callable[[], float], int]:
-    """Return a function that multiplies two matrices of these sizes, and its number of FLOPs."""
-    rng = np.random.default_rng(0)
-    a = ops.convert_to_tensor(rng.normal(size=(rows, inner)), dtype)
-    b = ops.convert_to_tensor(rng.normal(size=(inner, columns)), dtype)
-    product = compiled(ops.matmul, jit_compile)
-
-    def multiply():
-        with without_gradients():
-            # Reading one number waits for the whole product and copies hardly any memory.
-            return float(ops.cast(product(a, b)[0, 0], "float32"))
-
-    return multiply, 2 * rows * inner * columns
+    Args:
+        makers: For each row, a function of sizes that makes a step.
+        small: Sizes of a small step.
+        sizes: Sizes of the step.
+        rounds: Number of timed steps of each row.
+        reference: The row that others are compared with.
+    """
+    keras.backend.clear_session()
+    rows = compare({row: make(*sizes) for row, make in makers.items()}, rounds, reference)
+    keras.backend.clear_session()
+    for row, make in makers.items():
+        of_sizes = (functools.partial(make, *each) for each in (small, sizes))
+        rows[row]["mib"] = in_own_process(memory_after, *of_sizes)
+    return rows
 
 
 @functools.cache

@@ -23,6 +23,7 @@ from benchmarks.results import (
     measure_cells,
     page_of,
     parse,
+    ratio_of,
     start,
 )
 from keras_diet import models
@@ -92,14 +93,7 @@ def measure_cell(
         functions = {row: of_row[step] for row, of_row in calls.items()}
         # The first calls compile, and PyTorch records graphs in the second ones.
         measure.time_in_turn(functions, 2)
-        times = measure.time_in_turn(functions, options.rounds)
-        cell[step] = {
-            row: {
-                "seconds": measure.median_and_quartiles(times[row]),
-                "ratio": measure.ratio(times[row], times["padded"]),
-            }
-            for row in ROWS
-        }
+        cell[step] = measure.compare(functions, options.rounds, "padded")
     return cell
 
 
@@ -110,15 +104,13 @@ def make_page(runs: dict[str, Any]) -> str:
 
 def make_tables(run: dict[str, Any]) -> list[str]:
     columns = ["batch", "step", "texts", "texts/s", "tokens/s", "time / padded (quartiles)"]
-    rows = []
+    rows, totals = [], ("num_texts", "num_tokens")
     for batch_size, cell in run["cells"].items():
         for step, found in cell.items():
             for name, row in found.items():
-                seconds, (ratio, (low, high)) = row["seconds"][0], row["ratio"]
-                rates = (run[key] / seconds for key in ("num_texts", "num_tokens"))
+                rates = (1000 * run[key] / row["milliseconds"] for key in totals)
                 numbers = (f"{rate:,.0f}" for rate in rates)
-                last = f"{ratio:.2f} ({low:.2f} - {high:.2f})"
-                rows.append([batch_size, step, name, *numbers, last])
+                rows.append([batch_size, step, name, *numbers, ratio_of(row, "padded")])
     introduction = (
         f"{run['num_texts']} texts with {run['num_tokens']} tokens. A batch is a number of texts, "
         "which all rows share. Padding does not count as tokens."

@@ -12,8 +12,7 @@ there is one, or main memory. The results are printed. After each cell they are 
 
 import argparse
 import functools
-import json
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import keras
@@ -26,63 +25,20 @@ from benchmarks.results import (
     page_of,
     parse,
     start,
+    time_and_memory_of,
 )
-from keras_diet.models import DietBertBackbone
 
 MODULE = "benchmarks.recomputation"
 RECOMPUTE = ("none", "attention", "block")
-ENCODINGS = {"diet_abs": bert_models.DIET_ABS, "diet_rel": bert_models.DIET_REL}
-
-
-def make_step(
-    encoding: str, recompute: str, options: argparse.Namespace, size: str | None = None
-) -> Callable[[], Any]:
-    """Return a function that runs a training step."""
-    size, batch_size, length = size or options.size, options.batch_size, options.length
-    model = DietBertBackbone(
-        **bert_models.SIZES[size],
-        **ENCODINGS[encoding],
-        vocabulary_size=bert_models.VOCABULARY_SIZE,
-        dropout=options.dropout,
-        max_sequence_length=length,
-        recompute=recompute,
-        dtype=options.dtype,
-    )
-    inputs = bert_models.make_inputs(batch_size, length)
-    targets = bert_models.make_targets(size, batch_size, length)
-    return bert_models.make_step(encoding, model, "training", inputs, targets, options.dtype)
-
-
-def measure_times(encoding: str, options: argparse.Namespace) -> dict[str, dict[str, Any]]:
-    """Return the milliseconds of each row, and their ratios to `none`."""
-    keras.backend.clear_session()
-    steps = {name: make_step(encoding, name, options) for name in RECOMPUTE}
-    return measure.compare(steps, options.rounds, "none")
-
-
-def measure_memory(encoding: str, recompute: str, options: argparse.Namespace) -> float:
-    """Return the MiB that a step adds to a separate process."""
-    names = ("size", "batch_size", "length", "dropout", "dtype")
-    settings = [
-        part
-        for name in names
-        for part in (f"--{name.replace('_', '-')}", str(getattr(options, name)))
-    ]
-    return json.loads(measure.in_own_process(MODULE, "--cell", encoding, recompute, *settings))
+ENCODINGS = ("diet_abs", "diet_rel")
 
 
 def measure_cell(encoding: str, options: argparse.Namespace) -> dict[str, Any]:
-    rows = measure_times(encoding, options)
-    for name, row in rows.items():
-        row["mib"] = measure_memory(encoding, name, options)
-    return {"rows": rows}
-
-
-def print_memory(encoding: str, recompute: str, options: argparse.Namespace) -> None:
-    # A small model loads the libraries and compilers into memory.
-    small = argparse.Namespace(**{**vars(options), "batch_size": 1, "length": 64})
-    make_step(encoding, recompute, small, size="tiny")()
-    print(json.dumps(measure.memory_of(make_step(encoding, recompute, options))))
+    settings = {"step": "training", "dtype": options.dtype, "dropout": options.dropout}
+    make = functools.partial(bert_models.make_step_of_row, row=encoding, **settings)
+    makers = {name: functools.partial(make, recompute=name) for name in RECOMPUTE}
+    small, sizes = ("tiny", (1, 64)), (options.size, (options.batch_size, options.length))
+    return {"rows": measure.time_and_memory(makers, small, sizes, options.rounds, "none")}
 
 
 INTRODUCTION = """\
@@ -99,17 +55,15 @@ def make_page(runs: dict[str, Any]) -> str:
 
 def make_tables(run: dict[str, Any]) -> list[str]:
     columns = ["encoding", "recompute", "milliseconds", "ratio to none", "MiB", "first call, s"]
-    rows = []
-    for encoding, cell in run["cells"].items():
-        for name, row in cell["rows"].items():
-            low, high = row["ratio_quartiles"]
-            ratio = f"{row['ratio_to_none']:.2f} ({low:.2f} - {high:.2f})"
-            numbers = (f"{row['milliseconds']:.0f}", ratio, f"{row['mib']:.0f}")
-            rows.append([encoding, name, *numbers, f"{row['compile_seconds']:.1f}"])
+    rows = [
+        [encoding, name, *time_and_memory_of(row, "none")]
+        for encoding, cell in run["cells"].items()
+        for name, row in cell["rows"].items()
+    ]
     return markdown_table(columns, rows)
 
 
-def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
+def main(argv: Sequence[str] | None = None) -> None:
     parser = make_parser(__doc__)
     parser.add_argument("--size", choices=bert_models.SIZES, default="small", help="size of BERT")
     parser.add_argument("--batch-size", type=int, default=16, help="sequences in a step")
@@ -118,16 +72,8 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser.add_argument("--rounds", type=int, default=5, help="timed steps of each row")
     parser.add_argument("--dropout", type=float, default=bert_models.DROPOUT, help="dropout rate")
     parser.add_argument("--dtype", choices=bert_models.DTYPES, default="float32")
-    parser.add_argument("--cell", nargs=2, help=argparse.SUPPRESS)
-    return parse(parser, argv)
-
-
-def main(argv: Sequence[str] | None = None) -> None:
-    options = parse_arguments(argv)
+    options = parse(parser, argv)
     keras.utils.set_random_seed(bert_models.SEED)
-    if options.cell:
-        print_memory(*options.cell, options)
-        return
     names = ("size", "batch_size", "length", "dropout", "dtype", "rounds")
     run = start(MODULE, options, names, seed=bert_models.SEED)
     cells = {

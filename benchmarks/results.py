@@ -172,6 +172,18 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> lis
     return ["| " + " | ".join(line) + " |" for line in lines]
 
 
+def ratio_of(row: Mapping[str, Any], reference: str) -> str:
+    """Return the ratio of a row of `measure.compare`, with its quartiles."""
+    low, high = row["ratio_quartiles"]
+    return f"{row[f'ratio_to_{reference}']:.2f} ({low:.2f} - {high:.2f})"
+
+
+def time_and_memory_of(row: Mapping[str, Any], reference: str) -> list[str]:
+    """Return cells for a row of `measure.time_and_memory`, without digits that vary."""
+    times = [f"{row['milliseconds']:.0f}", ratio_of(row, reference)]
+    return [*times, f"{row['mib']:.0f}", f"{row['compile_seconds']:.1f}"]
+
+
 def mean_and_deviation(values: Iterable[float], digits: int) -> str:
     """Return "mean ± standard deviation" as text, the only value alone, or nothing for none."""
     values = list(values)

@@ -24,14 +24,7 @@ import numpy as np
 import tqdm
 
 from benchmarks import measure
-from benchmarks.results import (
-    make_parser,
-    markdown_table,
-    measure_cells,
-    page_of,
-    parse,
-    start,
-)
+from benchmarks.results import make_parser, markdown_table, measure_cells, page_of, parse, start
 from keras_diet import models
 
 MODULE = "benchmarks.single_texts"
@@ -113,13 +106,6 @@ def text_for(name: str, length: int, seed: int = 0, num_masks: int = 1) -> str:
     return " ".join(chosen)
 
 
-def resident_memory() -> float:
-    """Return the memory of this process in MiB."""
-    status = (measure.PROCESS / "status").read_text().splitlines()
-    (line,) = [line for line in status if line.startswith("VmRSS")]
-    return int(line.split()[1]) / 2**10
-
-
 def growth(name: str, call: Callable[[str], Any], calls: int) -> dict[str, list[float]]:
     """Return time, memory and threads in the second tenth and in the last tenth of many calls."""
     tenth = calls // 10
@@ -133,7 +119,7 @@ def growth(name: str, call: Callable[[str], Any], calls: int) -> dict[str, list[
             gc.collect()
             measure.return_free_memory()
             found["milliseconds"].append(1e3 * statistics.median(times[-tenth:]))
-            found["memory"].append(resident_memory())
+            found["memory"].append(measure.memory_in_status("VmRSS"))
             found["threads"].append(threading.active_count())
     return found
 

@@ -14,7 +14,6 @@ of tables beside it. `--resume` adds to the results in `--output`.
 
 import argparse
 import dataclasses
-import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any
 
@@ -26,8 +25,6 @@ from benchmarks.results import make_parser, parse, save, start
 from benchmarks.step_time_results import add_ratios, count_measurements, make_page
 
 MODULE = "benchmarks.step_time"
-# Each round has this number of large matrix products. The fastest of all products is the rate.
-PRODUCTS = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -57,19 +54,6 @@ class Cell:
             row, model, self.step, inputs, targets, options.dtype, options.xla
         )
 
-    def matmul_flops(self) -> int:
-        return bert_models.matmul_flops(self.size, self.batch_size, self.length, self.step)
-
-    def make_matmul(self, options: argparse.Namespace) -> tuple[Callable[[], float], int]:
-        sizes = bert_models.SIZES[self.size]
-        return measure.make_matmul(
-            self.batch_size * self.length,
-            sizes["hidden_dim"],
-            sizes["intermediate_dim"],
-            keras.dtype_policies.get(options.dtype).compute_dtype,
-            options.xla,
-        )
-
 
 def time_cell(
     cell: Cell, rows: Iterable[str], options: argparse.Namespace
@@ -86,7 +70,7 @@ def time_cell(
         for row in group:
             steps[row] = cell.make_step(row, cell.make_model(row, options), options)
             first_call[row] = measure.seconds(steps[row])
-        results = time_group(cell, steps, options)
+        results = time_group(steps, options)
         for row, values in results.items():
             values["compile_seconds"] = first_call[row]
         yield results
@@ -95,17 +79,12 @@ def time_cell(
 
 
 def time_group(
-    cell: Cell, steps: dict[str, Callable[[], Any]], options: argparse.Namespace
+    steps: dict[str, Callable[[], Any]], options: argparse.Namespace
 ) -> dict[str, dict[str, Any]]:
     """Return the results of the models in a group, which includes `input`."""
-    multiply, flops = cell.make_matmul(options)
-    products = dict.fromkeys(range(PRODUCTS), multiply)
-    functions = {**steps, **products}
-    for function in functions.values():
-        # An untimed call allocates memory, now that the models of other groups are gone.
-        function()
-    times = measure.time_in_turn(functions, options.rounds)
-    rate = flops / min(second for name in products for second in times.pop(name))
+    # Untimed calls allocate memory, now that the models of other groups are gone.
+    measure.time_in_turn(steps, 1)
+    times = measure.time_in_turn(steps, options.rounds)
     results = {}
     for row, seconds in times.items():
         median, quartiles = measure.median_and_quartiles(seconds)
@@ -116,8 +95,6 @@ def time_group(
             "ratio_to_input": to_input,
             "ratio_to_input_quartiles": ratio_quartiles,
             "fastest_to_input": min(seconds) / min(times["input"]),
-            "gemm_flops_per_second": rate,
-            "gemm_share": cell.matmul_flops() / min(seconds) / rate,
             "seconds": seconds,
             "seconds_of_input": times["input"],
         }
@@ -125,31 +102,21 @@ def time_group(
 
 
 def measure_memory(cell: Cell, row: str, options: argparse.Namespace) -> dict[str, float]:
-    """Return the memory of a row, measured in a separate process."""
-    line = measure.in_own_process(
-        MODULE,
-        *("--memory-of", row, "--sizes", cell.size, "--lengths", cell.length),
-        *("--steps", cell.step, "--tokens", options.tokens, "--dtype", options.dtype),
-        "--xla" if options.xla else "--no-xla",
-    )
-    return json.loads(line)
-
-
-def print_memory(cell: Cell, row: str, options: argparse.Namespace) -> None:
+    """Return the memory of a row, in a process of its own."""
     # A small model loads the libraries and compilers into memory.
     tiny = dataclasses.replace(cell, size="tiny")
     tiny.make_step(row, tiny.make_model(row, options), options)()
     model = cell.make_model(row, options)
     step = cell.make_step(row, model, options)
     weights = 4 * bert_models.count_weights(row, model) / 2**20
-    print(json.dumps({"weights_mib": weights, "step_mib": measure.memory_of(step)}))
+    return {"weights_mib": weights, "step_mib": measure.memory_of(step)}
 
 
 def run_cell(
     cell: Cell, run: dict[str, Any], options: argparse.Namespace, save_run: Callable[[], None]
 ) -> None:
     """Measure the missing rows of a cell, and save the results after each group."""
-    new = {**dataclasses.asdict(cell), "matmul_flops": cell.matmul_flops(), "rows": {}}
+    new = {**dataclasses.asdict(cell), "rows": {}}
     rows = run["cells"].setdefault(cell.name, new)["rows"]
     wanted = [row for row in cell.rows if row in options.rows]
     missing = [row for row in wanted if row not in rows]
@@ -161,7 +128,7 @@ def run_cell(
     if options.memory:
         for row in wanted:
             if "step_mib" not in rows[row]:
-                rows[row].update(measure_memory(cell, row, options))
+                rows[row] |= measure.in_own_process(measure_memory, cell, row, options)
                 save_run()
 
 
@@ -198,7 +165,6 @@ def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--xla", action=argparse.BooleanOptionalAction, default=True, help="TensorFlow's compiler"
     )
     parser.add_argument("--memory", action="store_true", help="also measure memory (slow)")
-    parser.add_argument("--memory-of", choices=rows, help=argparse.SUPPRESS)
     options = parse(parser, argv)
     options.rows = {"input", *options.rows}
     return options
@@ -213,9 +179,6 @@ def main(argv: Sequence[str] | None = None) -> None:
         for step in options.steps
     ]
     keras.utils.set_random_seed(bert_models.SEED)
-    if options.memory_of:
-        print_memory(cells[0], options.memory_of, options)
-        return
     names = ("tokens", "rounds", "group", "dtype")
     xla = options.xla if keras.config.backend() == "tensorflow" else None
     run = start(MODULE, options, names, xla=xla, seed=bert_models.SEED)

@@ -1,6 +1,5 @@
 """The page of the step times: a table for each cell."""
 
-import statistics
 from typing import Any
 
 from benchmarks import bert_models
@@ -14,8 +13,6 @@ INTRODUCTION = """\
 - *To KerasHub* and *to Hugging Face* are quotients of two ratios to `input`.
 - `input_again` is the same model as `input`. Its distance from 1 is noise.
 - *Compiling* is the time of the first call.
-- *Of the rate* compares BERT's matrix products in the fastest round with one large matrix product:
-  the operations per second, as a share of the rate of the large product.
 - *Weights* is the memory of the weights. *Step* is the largest additional memory during steps.
 """
 
@@ -52,11 +49,9 @@ def make_tables(run: dict[str, Any]) -> list[str]:
 
 def make_table(rows: dict[str, dict[str, Any]]) -> list[str]:
     """Return the lines of one table, without empty columns."""
-    rates = [values["gemm_flops_per_second"] for values in rows.values()]
     lines = [format_row(row, rows[row]) for row in bert_models.ROWS if row in rows]
     columns = [name for name in lines[0] if any(line[name] for line in lines)]
-    table = markdown_table(columns, [[line[name] for name in columns] for line in lines])
-    return [f"Rate of one large product: {statistics.median(rates) / 1e9:.3g} GFLOP/s.", "", *table]
+    return markdown_table(columns, [[line[name] for name in columns] for line in lines])
 
 
 def format_row(row: str, values: dict[str, Any]) -> dict[str, str]:
@@ -78,7 +73,6 @@ def format_row(row: str, values: dict[str, Any]) -> dict[str, str]:
         "to KerasHub": number("ratio_to_kerashub", ".3f"),
         "to Hugging Face": number("ratio_to_hugging_face", ".3f"),
         "compiling, s": number("compile_seconds", ".1f"),
-        "of the rate": number("gemm_share", ".0%"),
         "weights, MiB": number("weights_mib", ".0f"),
         "step, MiB": number("step_mib", ".0f"),
     }

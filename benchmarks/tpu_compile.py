@@ -18,13 +18,10 @@ page of tables beside it. `--resume` adds to the results in `--output`.
 import argparse
 import importlib.metadata
 import importlib.util
-import json
 import math
 import multiprocessing.pool
 import os
 import re
-import subprocess
-import sys
 from collections.abc import Sequence
 
 import keras
@@ -49,18 +46,13 @@ ENVIRONMENT = {
 
 
 def compile_in_own_process(
-    program: tuple[str, str, str], arguments: Sequence[str]
+    program: tuple[str, str, str], options: argparse.Namespace
 ) -> dict[str, float | str]:
-    """Return the result of `compile_program`, run in another process that may crash."""
-    command = [sys.executable, "-m", MODULE, *arguments, "--program", *program]
-    environment = {**os.environ, **ENVIRONMENT}
-    done = subprocess.run(
-        command, capture_output=True, text=True, cwd=measure.ROOT, env=environment
-    )
-    if done.returncode:
-        messages = done.stderr.splitlines() or [""]
-        return {"error": f"exit status {done.returncode}: {messages[-1]}"}
-    return json.loads(done.stdout.splitlines()[-1])
+    """Return the result of `compile_program`, called in another process that may crash."""
+    try:
+        return measure.in_own_process(compile_program, *program, options)
+    except Exception as error:
+        return {"error": repr(error)}
 
 
 def number_of_chips(topology: str) -> int | None:
@@ -73,7 +65,7 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
     parser = make_parser(__doc__)
     parser.add_argument("--sizes", nargs="+", choices=bert_models.SIZES, default=["base", "small"])
     parser.add_argument("--steps", nargs="+", choices=STEPS, default=list(STEPS))
-    parser.add_argument("--rows", nargs="+", choices=ROWS, default=list(ENCODINGS))
+    parser.add_argument("--rows", nargs="+", choices=ROWS, default=ENCODINGS)
     parser.add_argument("--topology", default="v5e:4x4", help="kind and number of chips")
     parser.add_argument("--global-batch", type=int, default=4096, help="sequences on all chips")
     parser.add_argument("--length", type=int, default=128, help="of a sequence, in tokens")
@@ -85,7 +77,6 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
         default=1,
         help="programs at a time; each takes a core and up to 6 GB",
     )
-    parser.add_argument("--program", nargs=3, help=argparse.SUPPRESS)
     options = parse(parser, arguments)
     chips = number_of_chips(options.topology)
     if not chips:
@@ -107,9 +98,8 @@ def parse_arguments(arguments: Sequence[str] | None) -> argparse.Namespace:
 
 def main(arguments: Sequence[str] | None = None) -> None:
     options = parse_arguments(arguments)
-    if options.program:
-        print(json.dumps(compile_program(*options.program, options)))
-        return
+    # For the processes of the programs.
+    os.environ |= ENVIRONMENT
     versions = {name: importlib.metadata.version(name) for name in PACKAGES}
     run = start(MODULE, options, SETTINGS, computes_on="cpu", **versions)
     cells = run["cells"]
@@ -122,7 +112,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ]
 
     def compile_one(program):
-        return program, compile_in_own_process(program, options.command)
+        return program, compile_in_own_process(program, options)
 
     with multiprocessing.pool.ThreadPool(options.processes) as pool:
         compiled = pool.imap_unordered(compile_one, programs)

@@ -15,37 +15,28 @@ from unittest import mock
 import keras
 
 from benchmarks import bert_models
-from keras_diet.models import DietBertBackbone
 
 STEPS = ("inference", "training")
 # The compiler's figures do not vary, so `input_again` is not needed. Cached positions and models
 # for PyTorch are left out.
-ENCODINGS = {
-    name: arguments
-    for name, arguments in bert_models.ENCODINGS.items()
-    if name not in ("input_again", "diet_abs_cached", *bert_models.ON_TORCH)
-}
+LEFT_OUT = ("input_again", "diet_abs_cached", *bert_models.ON_TORCH)
+ENCODINGS = [name for name in bert_models.ENCODINGS if name not in LEFT_OUT]
 # Other implementations of attention than "auto", which computes blocks for long sequences.
 OTHER_WAYS = {
-    "input_features": {**ENCODINGS["input"], "attention_implementation": "features"},
-    "diet_abs_features": {**ENCODINGS["diet_abs"], "attention_implementation": "features"},
-    "diet_abs_full": {**ENCODINGS["diet_abs"], "attention_implementation": "full"},
-    "diet_rel_full": {**ENCODINGS["diet_rel"], "attention_implementation": "full"},
+    "input_features": ("input", "features"),
+    "diet_abs_features": ("diet_abs", "features"),
+    "diet_abs_full": ("diet_abs", "full"),
+    "diet_rel_full": ("diet_rel", "full"),
 }
-ROWS = {**ENCODINGS, **OTHER_WAYS}
+ROWS = (*ENCODINGS, *OTHER_WAYS)
 # The compiler counts one iteration of a loop, and does not count the operations of a kernel.
 UNCOUNTED = (" while(", '"tpu_custom_call"')
 
 
-def make_model(size: str, row: str, options: argparse.Namespace) -> DietBertBackbone:
-    return DietBertBackbone(
-        bert_models.VOCABULARY_SIZE,
-        **bert_models.SIZES[size],
-        **ROWS[row],
-        dropout=options.dropout,
-        max_sequence_length=max(512, options.length),
-        dtype=options.dtype,
-    )
+def make_model(size: str, row: str, options: argparse.Namespace) -> keras.Model:
+    name, implementation = OTHER_WAYS.get(row, (row, "auto"))
+    settings = (size, options.length, options.dtype, options.dropout)
+    return bert_models.make_model(name, *settings, attention_implementation=implementation)
 
 
 def make_inference(model: keras.Model) -> tuple[Callable[..., Any], tuple[list, ...]]:

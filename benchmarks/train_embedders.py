@@ -18,14 +18,7 @@ import numpy as np
 from tqdm import tqdm
 
 from benchmarks import measure
-from benchmarks.results import (
-    make_parser,
-    markdown_table,
-    measure_cells,
-    page_of,
-    parse,
-    start,
-)
+from benchmarks.results import make_parser, markdown_table, measure_cells, page_of, parse, start
 from benchmarks.trained_encoders import cosines_and_scores, in_batches, read_pairs
 from keras_diet import models, training
 

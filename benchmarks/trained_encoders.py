@@ -121,9 +121,8 @@ def measure_encoder(
     }
     for size in BATCH_SIZES:
         of_batch = {name: functools.partial(call, texts[:size]) for name, call in calls.items()}
-        for _ in range(3):
-            # The first calls compile.
-            measure.time_in_turn(of_batch, 1)
+        # The first calls compile.
+        measure.time_in_turn(of_batch, 3)
         times = measure.time_in_turn(of_batch, rounds)
         cell["seconds"][str(size)] = times
         cell["ratio"][str(size)] = measure.ratio(times["keras_diet"], times["transformers"])

@@ -4,7 +4,7 @@ from typing import Any
 
 import keras
 
-from keras_diet.types import Initializer
+from keras_diet.types import Initializer, Shape
 
 
 def bert_initializer() -> keras.initializers.Initializer:
@@ -31,6 +31,26 @@ def score_initializer(stddev: float | None, rank: int | None = None) -> Any:
 def embedding_initializer(initializer: Initializer) -> Any:
     """Return the initializer for a layer's argument: BERT's initializer for `None`."""
     return bert_initializer() if initializer is None else keras.initializers.get(initializer)
+
+
+def add_weight(
+    layer: keras.layers.Layer,
+    name: str,
+    shape: Shape,
+    initializer: Initializer = None,
+    **arguments: Any,
+) -> keras.Variable:
+    """Add a weight to a layer, whose values differ from those of its other weights.
+
+    Args:
+        layer: The layer.
+        name: str. Name of the weight.
+        shape: tuple. Its shape.
+        initializer: Initializer. Defaults to `None`, which means that of the layer.
+        **arguments: Other arguments of `add_weight`.
+    """
+    initializer = fresh(layer.initializer if initializer is None else initializer)
+    return layer.add_weight(name=name, shape=shape, initializer=initializer, **arguments)
 
 
 def fresh(initializer: Any) -> Any:

@@ -16,7 +16,7 @@ def compiler(monkeypatch):
     """Pretend that JAX and the compiler are installed, and return the compiled programs."""
     programs = []
 
-    def compile_in_own_process(program, arguments):
+    def compile_in_own_process(program, options):
         programs.append(program)
         flops = {"input": 2e12, "t5": 2.5e12}
         return {**INPUT, "flops": flops[row]} if (row := program[2]) in flops else {"error": "no"}
@@ -24,6 +24,7 @@ def compiler(monkeypatch):
     monkeypatch.setattr(keras.config, "backend", lambda: "jax")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: name)
     monkeypatch.setattr(tpu_compile, "PACKAGES", ("keras",))
+    monkeypatch.setattr(tpu_compile, "ENVIRONMENT", {})
     monkeypatch.setattr(tpu_compile, "compile_in_own_process", compile_in_own_process)
     return programs
 

@@ -35,7 +35,7 @@ def attend_by_flex(query: Tensor, key: Tensor, value: Tensor, terms: Any) -> tup
         def change(products, b, h, i, j):
             return products + score(b, h, i, j)
 
-    output = _function("flex_attention")(
+    output = _function("flex_attention", _backend.platform())(
         *(heads.transpose(1, 2) for heads in (query, key, value)),
         score_mod=change,
         block_mask=terms.block_mask,
@@ -57,7 +57,8 @@ def make_block_mask(terms: ScoreTerms, query: Tensor, key: Tensor | None) -> Any
     if mask is None:
         return None
     sizes = (query.shape[0], None, *lengths)
-    return _function("create_block_mask")(mask, *sizes, device=str(query.device))
+    make = _function("create_block_mask", _backend.platform())
+    return make(mask, *sizes, device=str(query.device))
 
 
 def score_of_indices(by_distance: Tensor, query_length: Integer) -> IndexFunction:
@@ -68,7 +69,7 @@ def score_of_indices(by_distance: Tensor, query_length: Integer) -> IndexFunctio
         query_length: int or scalar tensor, `T`.
     """
     last = ops.convert_to_tensor(query_length - 1, dtype="int32")
-    return lambda b, h, i, j: _backend.read(by_distance, h, j - i + last)
+    return lambda b, h, i, j: by_distance[h, j - i + last]
 
 
 def mask_of_indices(
@@ -85,26 +86,20 @@ def mask_of_indices(
     query_ids, key_ids = ids_of_tokens(terms, batch_size, lengths)
 
     def mask(b, h, i, j):
-        same = _backend.read(query_ids, b, i) == _backend.read(key_ids, b, j)
+        same = query_ids[b, i] == key_ids[b, j]
         return same & (j - i >= first) & (j - i <= last)
 
     return mask
 
 
-def _function(name):
-    # Uncompiled functions compute all scores. They are for tests without a GPU.
-    return _compiled(name) if _backend.platform() == "gpu" else _uncompiled(name)
+@functools.cache
+def _function(name, platform):
+    """Return a function that PyTorch compiles at its first call, once for all lengths.
 
-
-def _uncompiled(name):
+    Without a GPU it is not compiled, and computes all scores. This is for tests.
+    """
+    import torch
     from torch.nn.attention import flex_attention
 
-    return getattr(flex_attention, name)
-
-
-@functools.cache
-def _compiled(name):
-    """Return a function that PyTorch compiles at its first call, once for all lengths."""
-    import torch
-
-    return torch.compile(_uncompiled(name), dynamic=True)
+    function = getattr(flex_attention, name)
+    return torch.compile(function, dynamic=True) if platform == "gpu" else function

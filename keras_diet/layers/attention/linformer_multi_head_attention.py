@@ -11,7 +11,7 @@ from keras_diet._compat import get_keras_mask
 from keras_diet.layers.attention.biased_multi_head_attention import BiasedMultiHeadAttention
 from keras_diet.layers.attention.plan import AttentionPlan
 from keras_diet.layers.attention.score_terms import ScoreTerms, all_of, terms_of_arguments
-from keras_diet.layers.initializers import fresh
+from keras_diet.layers.initializers import add_weight
 from keras_diet.types import Shape, Tensor
 
 
@@ -95,15 +95,10 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         """Create the projections."""
         super().build(query_shape, value_shape, key_shape)
-        self.key_projection = self._add_projection("key_projection")
-        self.value_projection = self._add_projection("value_projection")
-
-    def _add_projection(self, name):
-        return self.add_weight(
-            name=name,
-            shape=(self.projection_dim, self.sequence_length),
-            initializer=fresh(self.key_dense.kernel_initializer),
-        )
+        shape = (self.projection_dim, self.sequence_length)
+        initializer = self.key_dense.kernel_initializer
+        self.key_projection = add_weight(self, "key_projection", shape, initializer)
+        self.value_projection = add_weight(self, "value_projection", shape, initializer)
 
     def plan(self, terms: ScoreTerms, *args: Any, **kwargs: Any) -> AttentionPlan:
         """Return how this layer computes attention over the projected keys."""

@@ -100,17 +100,12 @@ class RelativeMultiHeadAttention(BiasedMultiHeadAttention):
     def build(self, query_shape: Shape, value_shape: Shape, key_shape: Shape | None = None) -> None:
         """Create the projections and the vectors of the distances."""
         super().build(query_shape, value_shape, key_shape)
-        self.key_embedding = self._add_embedding("key_embedding", self.key_dim)
+        num_rows, initializer = 2 * self.max_distance + 1, self.embedding_initializer
+        add = functools.partial(initializers.add_weight, self, initializer=initializer)
+        self.key_embedding = add("key_embedding", (num_rows, self.key_dim))
         self.value_embedding = None
         if self.use_value_embedding:
-            self.value_embedding = self._add_embedding("value_embedding", self.value_dim)
-
-    def _add_embedding(self, name, size):
-        return self.add_weight(
-            name=name,
-            shape=(2 * self.max_distance + 1, size),
-            initializer=initializers.fresh(self.embedding_initializer),
-        )
+            self.value_embedding = add("value_embedding", (num_rows, self.value_dim))
 
     def attention_hook(self) -> AttentionHook:
         """Add the vectors of the distances to keys and values."""

@@ -96,15 +96,9 @@ class TransformerXLMultiHeadAttention(BiasedMultiHeadAttention):
             **self.arguments_of_query_dense(),
         )
         self.position_dense.build((None, self.position_dim))
-        self.content_bias = self._add_vectors("content_bias")
-        self.position_bias = self._add_vectors("position_bias")
-
-    def _add_vectors(self, name):
-        return self.add_weight(
-            name=name,
-            shape=(self.num_heads, self.key_dim),
-            initializer=initializers.fresh(self.position_bias_initializer),
-        )
+        vectors = ((self.num_heads, self.key_dim), self.position_bias_initializer)
+        self.content_bias = initializers.add_weight(self, "content_bias", *vectors)
+        self.position_bias = initializers.add_weight(self, "position_bias", *vectors)
 
     def attention_hook(self) -> AttentionHook:
         """Add `u` to the queries, and the term of the positions to the scores."""

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_diet import _backend, validation
-from keras_diet.layers.initializers import fresh, score_initializer
+from keras_diet.layers.initializers import add_weight, score_initializer
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.types import Initializer, Integer, Shape, Tensor
@@ -77,16 +77,9 @@ class AbsolutePositionBias(PositionBias):
 
     def build(self, query_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
         """Create `query_embedding` and `key_embedding`."""
-        self.query_embedding = self._add_embedding("query_embedding", self.max_length)
-        self.key_embedding = self._add_embedding("key_embedding", self.key_length)
-        self.built = True
-
-    def _add_embedding(self, name, length):
-        return self.add_weight(
-            name=name,
-            shape=(length, self.num_score_heads, self.rank),
-            initializer=fresh(self.initializer),
-        )
+        sizes = (self.num_score_heads, self.rank)
+        self.query_embedding = add_weight(self, "query_embedding", (self.max_length, *sizes))
+        self.key_embedding = add_weight(self, "key_embedding", (self.key_length, *sizes))
 
     def compute_scores(self, query_length: int, key_length: int, start_index: Integer) -> Tensor:
         """Return `P_Q P_K^T` for the given positions."""

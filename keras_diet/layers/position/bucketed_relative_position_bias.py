@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_diet import _backend, validation
-from keras_diet.layers.initializers import fresh
+from keras_diet.layers.initializers import add_weight
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.relative_shift import distances_of_pairs, scores_of_distances
@@ -100,12 +100,8 @@ class BucketedRelativePositionBias(PositionBias):
 
     def build(self, query_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
         """Create `bucket_embedding`."""
-        self.bucket_embedding = self.add_weight(
-            name="bucket_embedding",
-            shape=(self.num_buckets, self.num_score_heads),
-            initializer=fresh(self.initializer),
-        )
-        self.built = True
+        shape = (self.num_buckets, self.num_score_heads)
+        self.bucket_embedding = add_weight(self, "bucket_embedding", shape)
 
     def compute_scores(self, query_length: int, key_length: int, start_index: Integer) -> Tensor:
         """Return `b[bucket(j - i)]` for the given positions."""

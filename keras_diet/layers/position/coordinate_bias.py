@@ -101,7 +101,6 @@ class CoordinateBias(PositionBias):
         for bias in self.biases:
             if not bias.built:
                 bias.build()
-        self.built = True
 
     def compute_scores(self, query: Tensor, key: Tensor, start_index: Integer) -> Tensor:
         """Return `sum_a b_a(x_ja - x_ia)` for the coordinates of queries and keys."""

@@ -98,7 +98,6 @@ class FirePositionBias(PositionBias):
         self.hidden_bias = self._add("hidden_bias", (hidden,), _uniform(1.0))
         self.output_kernel = self._add("output_kernel", (hidden, heads), _uniform(hidden**-0.5))
         self.output_bias = self._add("output_bias", (heads,), _uniform(hidden**-0.5))
-        self.built = True
 
     def _add(self, name, shape, initializer):
         return self.add_weight(name=name, shape=shape, initializer=initializer, autocast=False)

@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_diet import _backend
-from keras_diet.layers.initializers import fresh
+from keras_diet.layers.initializers import add_weight
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.types import Initializer, Integer, Shape, Tensor
@@ -99,11 +99,8 @@ class ForgettingPositionBias(PositionBias):
         heads = (self.num_score_heads,)
         shape = (query_shape[-1], *heads)
         # The gates are computed in float32.
-        arguments = {"initializer": fresh(self.initializer), "autocast": False}
-        self.gate_kernel = self.add_weight(name="gate_kernel", shape=shape, **arguments)
-        arguments["initializer"] = "zeros"
-        self.gate_bias = self.add_weight(name="gate_bias", shape=heads, **arguments)
-        self.built = True
+        self.gate_kernel = add_weight(self, "gate_kernel", shape, autocast=False)
+        self.gate_bias = add_weight(self, "gate_bias", heads, "zeros", autocast=False)
 
     def project_keys(self, key: Tensor) -> Tensor:
         """Return the logarithms of the gates `(B, S, num_heads, 1)`."""

@@ -34,7 +34,6 @@ class LearnedPositions(keras.layers.Layer):
             shape=(self.max_length, inputs_shape[-1]),
             initializer=self.initializer,
         )
-        self.built = True
 
     def call(
         self, inputs: Tensor, start_index: Integer = 0, positions: Tensor | None = None
@@ -134,7 +133,6 @@ class InputEncoding(keras.layers.Layer):
                 name="segment_embedding",
             )
             self.segment_embedding.build(inputs_shape[:-1])
-        self.built = True
 
     def call(
         self,

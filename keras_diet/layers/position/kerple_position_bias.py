@@ -91,7 +91,6 @@ class KerplePositionBias(PositionBias):
         is_power = self.kernel == "power"
         self.r1 = self._add("r1", 1.0 if is_power else 2.0, math.inf)
         self.r2 = self._add("r2", 2.0 if is_power else 1.0, 2.0 if is_power else math.inf)
-        self.built = True
 
     def _add(self, name, largest_initial, largest):
         return self.add_weight(

@@ -1,5 +1,6 @@
 """Log-CPB of Swin V2: scores that a small network computes from logarithms of distances."""
 
+import functools
 import math
 from typing import Any
 
@@ -7,7 +8,7 @@ import keras
 from keras import ops
 
 from keras_diet import validation
-from keras_diet.layers.initializers import fresh
+from keras_diet.layers.initializers import add_weight
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.relative_shift import distances_of_pairs, scores_of_distances
@@ -91,15 +92,10 @@ class LogCPBBias(PositionBias):
     def build(self, query_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
         """Create the network. Its output has no bias, as in the authors' code."""
         num_axes = 1 if self.num_columns is None else 2
-        kernel = fresh(self.initializer)
-        self.hidden_kernel = self._add("hidden_kernel", (num_axes, self.hidden_dim), kernel)
-        self.hidden_bias = self._add("hidden_bias", (self.hidden_dim,), "zeros")
-        shape, kernel = (self.hidden_dim, self.num_score_heads), fresh(self.initializer)
-        self.output_kernel = self._add("output_kernel", shape, kernel)
-        self.built = True
-
-    def _add(self, name, shape, initializer):
-        return self.add_weight(name=name, shape=shape, initializer=initializer, autocast=False)
+        add = functools.partial(add_weight, self, autocast=False)
+        self.hidden_kernel = add("hidden_kernel", (num_axes, self.hidden_dim))
+        self.hidden_bias = add("hidden_bias", (self.hidden_dim,), "zeros")
+        self.output_kernel = add("output_kernel", (self.hidden_dim, self.num_score_heads))
 
     def compute_scores(self, query_length: int, key_length: int, start_index: Integer) -> Tensor:
         """Return `16 sigmoid(V relu(w x + b))` of the given positions."""

@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_diet import validation
 from keras_diet.layers.configuration import with_arguments
-from keras_diet.layers.initializers import embedding_initializer, fresh
+from keras_diet.layers.initializers import add_weight, embedding_initializer
 from keras_diet.types import Config, Initializer, Shape, Tensor
 
 
@@ -59,11 +59,7 @@ class PairBias(keras.layers.Layer):
 
     def build(self, pairs_shape: Shape) -> None:
         """Create `kernel`."""
-        shape = (pairs_shape[-1], self.num_heads)
-        self.kernel = self.add_weight(
-            name="kernel", shape=shape, initializer=fresh(self.initializer)
-        )
-        self.built = True
+        self.kernel = add_weight(self, "kernel", (pairs_shape[-1], self.num_heads))
 
     def call(self, pairs: Tensor) -> Tensor:
         kernel = ops.cast(self.kernel, self.compute_dtype)

@@ -100,7 +100,6 @@ class PositionBias(keras.layers.Layer):
         def build(self, query_shape=None, key_shape=None):
             shape = (self.num_score_heads, 1, 1)
             self.slope = self.add_weight(name="slope", shape=shape, initializer="ones")
-            self.built = True
 
         def compute_scores(self, query_length, key_length, start_index):
             query = keras.ops.arange(query_length) + start_index
@@ -167,7 +166,6 @@ class PositionBias(keras.layers.Layer):
 
     def build(self, query_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
         """Create the weights. The shapes of the inputs do not matter."""
-        self.built = True
 
     def compute_scores(self, query_length: Any, key_length: Any, start_index: Integer) -> Tensor:
         """Return the scores of a range of queries and of all keys. Each subclass has this method.

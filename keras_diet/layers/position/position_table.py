@@ -7,7 +7,7 @@ from keras import ops
 
 from keras_diet import validation
 from keras_diet.layers.configuration import with_arguments
-from keras_diet.layers.initializers import embedding_initializer, fresh
+from keras_diet.layers.initializers import add_weight, embedding_initializer
 from keras_diet.types import Config, Initializer, Shape, Tensor
 
 # Of the layer normalization, as in DeBERTa.
@@ -54,16 +54,13 @@ class PositionTable(keras.layers.Layer):
         """Create `embedding`, of the width of the inputs of attention, and the normalization."""
         self.dim: Any = inputs_shape[-1]
         shape = (self.num_rows, self.dim)
-        self.embedding = self.add_weight(
-            name="embedding", shape=shape, initializer=fresh(self.initializer)
-        )
+        self.embedding = add_weight(self, "embedding", shape)
         self.layer_norm = None
         if self.normalize:
             self.layer_norm = keras.layers.LayerNormalization(
                 epsilon=EPSILON, dtype=self.dtype_policy, name="layer_norm"
             )
             self.layer_norm.build(shape)
-        self.built = True
 
     def vectors(self) -> Tensor:
         """Return the vectors `(num_rows, dim)`."""

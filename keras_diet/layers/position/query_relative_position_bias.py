@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_diet import _backend, validation
-from keras_diet.layers.initializers import fresh
+from keras_diet.layers.initializers import add_weight
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.relative_shift import distances_of_pairs, scores_of_vectors
@@ -100,10 +100,7 @@ class QueryRelativePositionBias(PositionBias):
         }
         self.query_bias = None
         for name in shapes if self.use_bias else ("query_kernel", "curves"):
-            initializer = fresh(self.initializer)
-            weight = self.add_weight(name=name, shape=shapes[name], initializer=initializer)
-            setattr(self, name, weight)
-        self.built = True
+            setattr(self, name, add_weight(self, name, shapes[name]))
 
     def compute_scores(self, query: Tensor, key: Tensor, start_index: Integer) -> Tensor:
         """Return the products of the mixtures and the curves at the distances of the keys."""

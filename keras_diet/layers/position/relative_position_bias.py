@@ -6,7 +6,7 @@ import keras
 from keras import ops
 
 from keras_diet import _backend
-from keras_diet.layers.initializers import fresh, score_initializer
+from keras_diet.layers.initializers import add_weight, score_initializer
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.layers.position.relative_shift import scores_of_distances
@@ -71,12 +71,8 @@ class RelativePositionBias(PositionBias):
 
     def build(self, query_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
         """Create `relative_embedding`."""
-        self.relative_embedding = self.add_weight(
-            name="relative_embedding",
-            shape=(2 * self.max_length - 1, self.num_score_heads),
-            initializer=fresh(self.initializer),
-        )
-        self.built = True
+        shape = (2 * self.max_length - 1, self.num_score_heads)
+        self.relative_embedding = add_weight(self, "relative_embedding", shape)
 
     def compute_scores(self, query_length: int, key_length: int, start_index: Integer) -> Tensor:
         """Return `R_{i-j}` for the given positions."""

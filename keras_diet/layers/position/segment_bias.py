@@ -8,7 +8,7 @@ from keras import ops
 
 from keras_diet import validation
 from keras_diet.layers.configuration import with_arguments
-from keras_diet.layers.initializers import embedding_initializer, fresh
+from keras_diet.layers.initializers import add_weight, embedding_initializer
 from keras_diet.types import Config, Initializer, Shape, Tensor
 
 
@@ -81,12 +81,8 @@ class SegmentBias(keras.layers.Layer):
     ) -> None:
         """Create `segment_embedding`. The shapes of the inputs do not matter."""
         num_score_heads = 1 if self.share_heads else self.num_heads
-        self.segment_embedding = self.add_weight(
-            name="segment_embedding",
-            shape=(num_score_heads, self.num_segments, self.num_segments),
-            initializer=fresh(self.initializer),
-        )
-        self.built = True
+        shape = (num_score_heads, self.num_segments, self.num_segments)
+        self.segment_embedding = add_weight(self, "segment_embedding", shape)
 
     def call(self, query_segment_ids: Tensor, key_segment_ids: Tensor | None = None) -> Tensor:
         query, key = self.features(query_segment_ids, key_segment_ids)

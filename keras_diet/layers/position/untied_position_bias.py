@@ -7,7 +7,7 @@ import keras
 from keras import ops
 
 from keras_diet import _backend, validation
-from keras_diet.layers.initializers import fresh
+from keras_diet.layers.initializers import add_weight, fresh
 from keras_diet.layers.position.bucketed_relative_position_bias import BucketedRelativePositionBias
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
@@ -132,18 +132,14 @@ class UntiedPositionBias(PositionBias):
         """Create the position embeddings, their projections, and the scalars of `[CLS]`."""
         embedding_shape = (self.max_length, self.position_dim)
         kernel_shape = (self.position_dim, self.num_score_heads, self.key_dim)
-        self.position_embedding = self._add("position_embedding", embedding_shape)
-        self.query_kernel = self._add("query_kernel", kernel_shape)
-        self.key_kernel = self._add("key_kernel", kernel_shape)
+        self.position_embedding = add_weight(self, "position_embedding", embedding_shape)
+        self.query_kernel = add_weight(self, "query_kernel", kernel_shape)
+        self.key_kernel = add_weight(self, "key_kernel", kernel_shape)
         if self.untie_cls:
-            self.cls_scores = self._add("cls_scores", (2, self.num_score_heads))
+            self.cls_scores = add_weight(self, "cls_scores", (2, self.num_score_heads))
         self.position_layer_norm.build(embedding_shape)
         if self.relative:
             self.relative_bias.build()
-        self.built = True
-
-    def _add(self, name, shape):
-        return self.add_weight(name=name, shape=shape, initializer=fresh(self.initializer))
 
     def compute_scores(self, query_length: int, key_length: int, start_index: Integer) -> Tensor:
         """Return the scores for the given positions."""

@@ -127,8 +127,6 @@ class BiasedTransformerDecoder(TransformerBlock):
      - [Zhang and Sennrich, 2019](https://arxiv.org/abs/1910.07467), RMSNorm
     """
 
-    attention_names = ("self_attention", "cross_attention")
-
     @takes_arguments_of(TransformerBlock)
     def __init__(
         self,
@@ -139,7 +137,7 @@ class BiasedTransformerDecoder(TransformerBlock):
         **kwargs: Any,
     ) -> None:
         super().__init__(intermediate_dim, num_heads, **kwargs)
-        self.set_attention("cross_attention", cross_attention)
+        self.cross_attention = cross_attention
 
     def build(self, inputs_shape: Shape, encoder_outputs_shape: Shape | None = None) -> None:
         """Create and build the sublayers. The default is a source of the width of the inputs."""

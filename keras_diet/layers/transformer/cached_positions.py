@@ -95,7 +95,6 @@ class CachedPositionBias(PositionBias):
             initializer="zeros",
             trainable=False,
         )
-        self.built = True
 
     def assign_scores_of(self, bias: PositionBias) -> None:
         """Compute the scores of a built bias layer for all positions and keep them."""

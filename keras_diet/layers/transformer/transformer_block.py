@@ -109,7 +109,6 @@ class TransformerLayer(keras.layers.Layer):
 
     def finish_build(self) -> None:
         """Freeze the layers that a configuration names. All layers inside are built."""
-        self.built = True
         freeze_layers(self, self.frozen_layers)
 
     def size_of_heads(self, hidden_dim: int) -> int:
@@ -220,9 +219,6 @@ class TransformerBlock(TransformerLayer):
     The blocks document the arguments.
     """
 
-    # The attention sublayers, each of which is an argument of the constructor.
-    attention_names: tuple[str, ...] = ("self_attention",)
-
     @takes_arguments_of(TransformerLayer)
     def __init__(
         self,
@@ -234,20 +230,16 @@ class TransformerBlock(TransformerLayer):
         **kwargs: Any,
     ) -> None:
         super().__init__(intermediate_dim, num_heads, **kwargs)
+        self.self_attention = self_attention
         self.recompute_attention = recompute_attention
+        # The attention layers that are not arguments of the constructor.
         self._made_attentions: tuple[str, ...] = ()
-        self.set_attention("self_attention", self_attention)
-
-    def set_attention(self, name: str, attention: keras.layers.Layer | None) -> None:
-        """Keep the attention layer of an argument. `None` means that the block makes one."""
-        setattr(self, name, attention)
-        if attention is None:
-            self._made_attentions += (name,)
 
     def build_attention(self, name: str, inputs_shape: Shape, value_shape: Shape) -> None:
         """Create and build an attention sublayer, with its normalization and dropout."""
         hidden_dim: Any = inputs_shape[-1]
-        if name in self._made_attentions:
+        if getattr(self, name) is None:
+            self._made_attentions += (name,)
             key_dim = self.size_of_heads(hidden_dim)
             arguments: Config = {"dropout": self.dropout_of_probabilities, "name": name}
             arguments |= self.arguments_of_dense()
@@ -326,8 +318,4 @@ class TransformerBlock(TransformerLayer):
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
-        config = super().get_config()
-        for name in self.attention_names:
-            is_made = name in self._made_attentions
-            config[name] = None if is_made else keras.layers.serialize(getattr(self, name))
-        return config
+        return {**super().get_config(), **dict.fromkeys(self._made_attentions)}

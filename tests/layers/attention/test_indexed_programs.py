@@ -181,7 +181,7 @@ def test_one_program_serves_all_masks_and_lengths(rng, monkeypatch):
         return graph.forward
 
     torch._dynamo.reset()
-    flex_attention._compiled.cache_clear()
+    flex_attention._function.cache_clear()
     monkeypatch.setattr(torch, "compile", functools.partial(torch.compile, backend=backend))
     bias = make_bias("t5", rng)
     for length, window, causal, documents in [
@@ -200,7 +200,7 @@ def test_one_program_serves_all_masks_and_lengths(rng, monkeypatch):
         assert_close(*outputs, 2e-5)
         names = f"{length} tokens, window {window}, causal {causal}, {documents} documents"
         assert len(programs) == 2, f"the mask and attention; {len(programs)} after {names}"
-    flex_attention._compiled.cache_clear()
+    flex_attention._function.cache_clear()
 
 
 # === Gradients, in Pallas ===
