@@ -69,7 +69,7 @@ def score_of_indices(by_distance: Tensor, query_length: Integer) -> IndexFunctio
         query_length: int or scalar tensor, `T`.
     """
     last = ops.convert_to_tensor(query_length - 1, dtype="int32")
-    return lambda b, h, i, j: by_distance[h, j - i + last]
+    return lambda b, h, i, j: _backend.read(by_distance, h, j - i + last)
 
 
 def mask_of_indices(
@@ -86,7 +86,7 @@ def mask_of_indices(
     query_ids, key_ids = ids_of_tokens(terms, batch_size, lengths)
 
     def mask(b, h, i, j):
-        same = query_ids[b, i] == key_ids[b, j]
+        same = _backend.read(query_ids, b, i) == _backend.read(key_ids, b, j)
         return same & (j - i >= first) & (j - i <= last)
 
     return mask

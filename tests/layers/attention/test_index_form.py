@@ -1,6 +1,5 @@
 """Terms as functions of indices, evaluated for all indices, and their gradients."""
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
@@ -21,10 +20,7 @@ from tests.layers.bias_layers import (
     weights_of,
 )
 
-pytestmark = pytest.mark.skipif(
-    keras.config.backend() == "tensorflow", reason="TensorFlow has no program that reads indices"
-)
-# The program is not called. Its terms stay in parts on both backends.
+# The program is not called. Its terms stay in parts on all backends.
 PLAN = AttentionPlan("pallas", bias="distances", masks_padding=True, alignment=1)
 BATCH, QUERIES, KEYS, START = 2, 5, 7, 2
 # Why a bias layer has no such form.
