@@ -9,8 +9,8 @@ import keras
 import numpy as np
 
 from keras_diet.data.columns import arrays, as_rows, is_columns, map_columns, split, take
-from keras_diet.data.epoch_dataset import EpochDataset, warn_of_workers
-from keras_diet.data.for_keras import for_keras
+from keras_diet.data.epoch_dataset import EpochDataset
+from keras_diet.data.for_keras import for_keras, without_preprocessor
 from keras_diet.data.sources import packed, source_of
 from keras_diet.models.hub.classes import (
     Classes,
@@ -168,21 +168,21 @@ class DataMethods(InferenceMethods):
                 x, y, sample_weight, batch_size, shuffle, steps, seed, lambda *p: arrays(read(*p))
             )
         source = source_of(x, y, sample_weight, batch_size, shuffle, steps, seed, read)
-        return x if source is x else self._made(source, training)
+        return x if source is x else source.map(**self._arguments_of_map(training))
 
-    def _made(self, source, training):
-        """Return rows of columns as the arrays that the model takes."""
+    def _arguments_of_map(self, training):
+        """Return how rows of columns become the arrays that the model takes."""
 
         def make(rows, generator):
             return self.make_batch(keras.utils.unpack_x_y_sample_weight(rows), generator)
 
         preprocessor = self.host_preprocessor
-        return source.map(
-            make,
-            same_epochs=not training,
-            varies_length=bool(preprocessor.length_buckets),
-            same_size=not preprocessor.packed,
-        )
+        return {
+            "function": make,
+            "same_epochs": not training,
+            "varies_length": bool(preprocessor.length_buckets),
+            "same_size": not preprocessor.packed,
+        }
 
     def predict_sorted(
         self, x: Any, batch_size: int | None, verbose: Any = 0, callbacks: Any = None
@@ -199,7 +199,8 @@ class DataMethods(InferenceMethods):
         sizes = np.sum([list(map(len, part)) for part in parts], axis=0)
         order = np.argsort(0 * sizes if preprocessor.packed else -sizes, kind="stable")
         source = source_of(take(x, order), batch_size=batch_size, seed=0)
-        found = self.infer(self._made(source, training=False), None, verbose, None, callbacks)
+        data = source.map(**self._arguments_of_map(training=False))
+        found = self.infer(data, None, verbose, None, callbacks)
         return found[np.argsort(order)]
 
     def _read(self, labels, x, y=None, sample_weight=None):
@@ -231,11 +232,8 @@ class DataMethods(InferenceMethods):
         if isinstance(x, EpochDataset) or self.preprocessor is not None:
             data = self.batches(x, y, sample_weight, batch_size, **arguments)
             return for_keras(data), None, None
-        if is_columns(x):
-            return self._read(True, x, y, sample_weight)
-        if isinstance(x, keras.utils.PyDataset):
-            warn_of_workers(x)
-        return x, y, sample_weight
+        read = functools.partial(self._read, True)
+        return without_preprocessor(x, y, sample_weight, read)
 
     def checked_ids(self, x: Any, y: Any = None, sample_weight: Any = None) -> Columns:
         """Return arrays of token ids, and their labels and weights as numbers, after checking them.
