@@ -297,7 +297,11 @@ REFUSED = {
     "the start 17 in row 2": (X, {**ANSWERS, "answer_start": [10, -1, 17]}),
     "the start -23 in row 0": (X, {**ANSWERS, "answer_start": [-23, -1, 18]}),
     "'' with the start 0 in row 1": (X, {**ANSWERS, "answer_start": [10, 0, 18]}),
-    "3 in `questions`, 2 in `sample_weight`": (X, ANSWERS, [1.0, 2.0]),
+    "3 in `questions`, 3 in `contexts`, 3 in `y[0]`, 3 in `y[1]`, 2 in `sample_weight`": (
+        X,
+        ANSWERS,
+        [1.0, 2.0],
+    ),
     "finite numbers. Received: nan in row 1": (X, ANSWERS, [1.0, np.nan, 2.0]),
 }
 
