@@ -37,8 +37,10 @@ def make_model(bias=None):
     h = keras.layers.Embedding(10, 32)(inputs)
     # Without a bias, this is keras.layers.MultiHeadAttention.
     attention = layers.BiasedMultiHeadAttention(num_heads=4, key_dim=8)
-    h = h + attention(h, h, attention_bias=None if bias is None else bias(h))
-    h = h + keras.layers.Dense(32, activation="relu")(keras.layers.LayerNormalization()(h))
+    attended = attention(h, h, attention_bias=None if bias is None else bias(h))
+    h = keras.layers.Add()([h, attended])  # Unlike `h + attended`, it keeps a mask.
+    hidden = keras.layers.Dense(32, activation="relu")(keras.layers.LayerNormalization()(h))
+    h = keras.layers.Add()([h, hidden])
     outputs = keras.layers.Dense(2)(keras.layers.GlobalMaxPooling1D()(h))
     model = keras.Model(inputs, outputs)
     loss = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
@@ -62,8 +64,8 @@ class BeforeBias(layers.PositionBias):
 
     def compute_scores(self, query_length, key_length, start_index):
         """Return the scores."""
-        query = ops.expand_dims(ops.arange(query_length) + start_index, 1)
-        is_before = ops.cast(ops.arange(key_length) < query, self.compute_dtype)
+        query = ops.expand_dims(ops.arange(query_length, dtype="int32") + start_index, 1)
+        is_before = ops.cast(ops.arange(key_length, dtype="int32") < query, self.compute_dtype)
         return self.before * is_before
 
 

@@ -108,7 +108,7 @@ def shape_of_ids(name: str, ids: Any, shape: Shape) -> None:
     if received is None or not _arrays.sizes_fit(received, shape):
         kind = type(ids).__name__ if received is None else f"shape={tuple(received)}"
         raise ValueError(
-            f"`{name}` must have the shape (batch_size, length) of the "
+            f"`{name}` must be an array of the shape (batch_size, length) of the "
             f"inputs, {tuple(shape)}. Received: {kind}. Pass one id for each token."
         )
 

@@ -132,7 +132,7 @@ def test_names_under_other_losses():
 
 
 ARGUMENTS = {
-    "nothing": ({}, "`num_classes` must be a positive integer"),
+    "nothing": ({}, "needs `num_classes` or `class_names`. Received: neither"),
     "other number": ({"class_names": ["a", "b"], "num_classes": 3}, r"\['a', 'b'\], num_classes=3"),
     "same names": ({"class_names": ["a", "b", "a"]}, r"different.*\['a', 'b', 'a'\]"),
     "no string": ({"class_names": ["a", None]}, r"nonempty strings.*\['a', None\]"),
@@ -197,7 +197,8 @@ WRONG = {
     "broadcast": (regression, np.ones((5, 3)), r"y.shape=\(5, 3\)"),
     "NaN": (regression, [1, 2, np.nan, 0, 0], "nan in row 2"),
     "unknown name": (classifier, [*LABELS[:3], "Bad", "bad"], "'Bad' in row 3. The names are"),
-    "number beside names": (classifier, [1, *LABELS[1:]], "`y` must be numbers"),
+    "number beside names": (classifier, [1, *LABELS[1:]], "Received: 1 in row 0. The names are"),
+    "no name": (classifier, [*LABELS[:4], np.nan], "Received: nan in row 4. The names are"),
     "one name for each text": (of_topics, ["joy"] * 5, "list of names for each text.*in row 0"),
     "two": (of_topics, 2 * ROWS, "0 or 1.*from 0 to 2"),
     "minus one": (of_topics, ROWS - 1, "from -1 to 0"),

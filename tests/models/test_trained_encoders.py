@@ -17,6 +17,7 @@ from keras_diet.models import (
     DietBertTextClassifier,
     DietBertTextEmbedder,
     DietBertTextEmbedderPreprocessor,
+    DietBertTextReranker,
     DietBertTokenClassifier,
     DietBertTokenizer,
 )
@@ -292,7 +293,7 @@ def test_heads_are_those_of_transformers(model_type, head, rng, tmp_path):
 def test_heads_of_other_tasks_are_new():
     names = {"id2label": dict(enumerate(NAMES))}
     model = make("distilbert", "ForTokenClassification", **names)
-    for task in (DietBertMaskedLM, DietBertQuestionAnswerer):
+    for task in (DietBertMaskedLM, DietBertQuestionAnswerer, DietBertTextReranker):
         with pytest.warns(UserWarning, match="has no head for this task"):
             task.from_hugging_face(model)
     with pytest.raises(ValueError, match="`num_classes`"):

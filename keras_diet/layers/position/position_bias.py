@@ -102,8 +102,9 @@ class PositionBias(keras.layers.Layer):
             self.slope = self.add_weight(name="slope", shape=shape, initializer="ones")
 
         def compute_scores(self, query_length, key_length, start_index):
-            query = keras.ops.arange(query_length) + start_index
-            distance = keras.ops.abs(query[:, None] - keras.ops.arange(key_length)[None, :])
+            query = keras.ops.arange(query_length, dtype="int32") + start_index
+            key = keras.ops.arange(key_length, dtype="int32")
+            distance = keras.ops.abs(query[:, None] - key)
             return -self.slope[None] * keras.ops.cast(distance, self.score_dtype)
 
     encoder = keras_diet.layers.DietEncoder(
@@ -128,7 +129,7 @@ class PositionBias(keras.layers.Layer):
     def __init__(
         self,
         num_heads: int,
-        max_length: int | None,
+        max_length: int | None = None,
         key_length: int | None = None,
         share_heads: bool = False,
         initializer: Initializer = None,
@@ -136,8 +137,13 @@ class PositionBias(keras.layers.Layer):
     ) -> None:
         super().__init__(**kwargs)
         self.num_heads = validation.positive_int("num_heads", num_heads)
-        if max_length is not None or not self.any_length:
-            validation.positive_int("max_length", max_length)
+        if max_length is None and not self.any_length:
+            raise ValueError(
+                f"`max_length` must be the largest number of positions of `{type(self).__name__}`. "
+                "Received: max_length=None. A class whose scores fit any length sets "
+                "`any_length = True`."
+            )
+        validation.optional_positive_int("max_length", max_length)
         # `None` only in subclasses for any length.
         self.max_length: Any = max_length
         self.key_length: Any = validation.optional_positive_int("key_length", key_length)

@@ -17,7 +17,6 @@ from keras_diet.models.diet_bert.hugging_face.checkpoint import (
     read_checkpoint,
 )
 from keras_diet.models.diet_bert.hugging_face.heads import (
-    MASKED_LM,
     NO_HEAD,
     QUESTION_ANSWERER,
     Head,
@@ -33,6 +32,9 @@ from keras_diet.models.hub.preprocessor import HubPreprocessor
 from keras_diet.models.hub.rebuild import rebuild_with_cached_positions
 from keras_diet.models.hub.task import HubTask
 from keras_diet.types import Config
+
+# With one of these arguments, a user knows that the head is new.
+_CLASSES = frozenset({"num_classes", "class_names"})
 
 
 class DietBertPreprocessor(HubPreprocessor):
@@ -227,7 +229,7 @@ class DietBertTask(DocumentInputs, HubTask):
         task: Any = cls(backbone, preprocessor=preprocessor, **{**found, **given})
         if checkpoint is not None and has_head:
             head.assign(task, checkpoint, architecture)
-        elif checkpoint is not None and head in (MASKED_LM, QUESTION_ANSWERER):
+        elif checkpoint is not None and head is not NO_HEAD and not given.keys() & _CLASSES:
             warnings.warn(
                 f"{checkpoint.source} has no head for this task. The head has new weights, so "
                 "train it before you use it.",

@@ -1,7 +1,6 @@
 """The labels of tasks: classes, their names and weights, and what would be silently wrong."""
 
 import dataclasses
-import numbers
 from collections.abc import Collection
 from typing import Any
 
@@ -53,7 +52,7 @@ def labels_of_names(y: Any, classes: Classes, as_ids: bool = True) -> Any:
     if classes.names is None or not isinstance(rows, list):
         return y
     labels = [label for row in rows for label in (row if _is_collection(row) else [row])]
-    if any(isinstance(label, numbers.Real) for label in labels):
+    if labels and not any(isinstance(label, (str, bytes)) for label in labels):
         return y
     index = {name: i for i, name in enumerate(classes.names)}
 
@@ -239,7 +238,8 @@ def checked_class_weight(class_weight: Any, classes: Any, y: Any) -> dict[int, f
     if not classes.one_per_example or not set(weights) <= set(all_classes):
         raise ValueError(
             "`class_weight` must be a dictionary from classes to weights, for examples with one "
-            f"class each. Received: class_weight={class_weight!r}"
+            f"class each. The classes are {list(names) or list(all_classes)}. Received: "
+            f"class_weight={class_weight!r}"
         )
     return {label: weights.get(label, 1.0) for label in all_classes}
 

@@ -256,13 +256,13 @@ def test_the_base_class():
     with pytest.raises(NotImplementedError):
         PositionBias(2, 7)(sequence(3))
     for bias_class in (PositionBias, RelativePositionBias, Distances):
-        with pytest.raises(ValueError, match=r"`max_length` must be a positive integer.*None"):
+        with pytest.raises(ValueError, match=r"`max_length` must be the largest.*None.*any_length"):
             bias_class(NUM_HEADS, max_length=None)
     bias = AnyLength(2, None)
     assert bias(sequence(3), sequence(101), start_index=50).shape == (1, 2, 3, 101)
     with pytest.raises(ValueError, match=r"`start_index` must be.*not negative"):
         bias(sequence(3), start_index=-1)
-    with pytest.raises(ValueError, match=r"`max_length` must be a positive integer.*None"):
+    with pytest.raises(ValueError, match=r"`max_length` must be the largest.*None.*any_length"):
         cache_positions(bias)
 
 

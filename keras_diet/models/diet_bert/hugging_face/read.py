@@ -61,7 +61,8 @@ def read_backbone(
     if checkpoint is None:
         raise ValueError(
             "`source` must be a folder with Hugging Face's `config.json` and `model.safetensors`, "
-            f"or a model of `transformers`. Received: source={source!r}"
+            f"or a model of `transformers`. Received: source={source!r}. For a preset, call "
+            "`from_preset`."
         )
     arguments = {
         "attention_implementation": attention_implementation,

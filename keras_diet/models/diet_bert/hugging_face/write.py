@@ -193,7 +193,7 @@ def _config_and_weights(model, backbone, tokenizer, model_type):
         raise ValueError(
             "`model_type` must name a type of `transformers`, unless `from_hugging_face` has read "
             "the model. Received: model_type=None. The types that compute what the model computes "
-            f"are: {', '.join(fits) or 'none'}"
+            f"are: {', '.join(fits) or 'none'}. With `onnx=True`, none is needed."
         )
     validation.choice("model_type", model_type, tuple(ARCHITECTURES))
     config, differences = _describe(backbone, model_type)
