@@ -174,6 +174,17 @@ def test_code_of_page_runs(page):
 
 
 @pytest.mark.any_backend
+def test_biases_of_pages_can_be_exported():
+    """A length is a symbol in an exported program, of which Keras cannot guess the dtype."""
+    without = [
+        (page.name, call)
+        for page in PAGES
+        for call in re.findall(r"(?<!np\.)\bops\.arange\([^\d,]+?\)", page.read_text("utf-8"))
+    ]
+    assert without == [], "these calls need a dtype"
+
+
+@pytest.mark.any_backend
 def test_links_of_pages_lead_to_files():
     links = [
         (page, target)
