@@ -21,7 +21,7 @@ from keras_diet.models import (
     DietBertTextEmbedderPreprocessor,
     DietBertTokenizer,
 )
-from keras_diet.models.diet_bert.hugging_face import programs
+from keras_diet.models.diet_bert.hugging_face import write
 from tests.helpers import assert_close
 from tests.models.multilingual import multilingual_tokenizer
 from tests.models.tasks import tiny_preprocessor, tiny_task
@@ -192,9 +192,7 @@ TOKENIZER = {"tokenizer.json", "tokenizer_config.json"}
 def quick_programs(monkeypatch, exported):
     """Write the program of another model, because an export takes seconds."""
     program = exported("embedder")[1] / "onnx/model.onnx"
-    monkeypatch.setattr(
-        programs, "write_onnx", lambda m, path, *_, **__: shutil.copy(program, path)
-    )
+    monkeypatch.setattr(write, "write_onnx", lambda m, path, *_, **__: shutil.copy(program, path))
 
 
 @any_backend
