@@ -13,14 +13,14 @@ example: .venv/installed-$(BACKEND)
 test: .venv/installed-dev lint
 	@for backend in $(BACKENDS); do \
 		echo "== $$backend =="; \
-		KERAS_BACKEND=$$backend $(BIN)/python -m pytest -n auto || exit 1; \
+		KERAS_BACKEND=$$backend $(BIN)/python -m pytest -n auto --ignore tests/benchmarks || exit 1; \
 	done
 
-# The tests of the experiments. CI runs them weekly and before a release.
+# The tests of the experiments and of the benchmarks. CI runs them weekly and before a release.
 test-paper: .venv/installed-dev
 	@for backend in $(BACKENDS); do \
 		echo "== $$backend =="; \
-		KERAS_BACKEND=$$backend $(BIN)/python -m pytest -n auto examples/paper/tests || exit 1; \
+		KERAS_BACKEND=$$backend $(BIN)/python -m pytest -n auto examples/paper/tests tests/benchmarks || exit 1; \
 	done
 
 # The programs of others that read our folders, for tests/models/test_hugging_face_programs.py.

@@ -7,6 +7,7 @@ import os
 import re
 import sys
 import tempfile
+from unittest import mock
 
 import pytest
 from packaging.version import Version
@@ -90,6 +91,21 @@ def _seed_of_tensorflow():
     import keras
 
     keras.utils.set_random_seed(13)
+
+
+@pytest.fixture(autouse=True, scope="session")
+def _quick_quantization():
+    """Delete the variables of a layer without searching all objects for garbage each time."""
+    import keras
+
+    delete = keras.layers.Layer.__delattr__
+
+    def quick(layer, name):
+        with mock.patch.object(gc, "collect"):
+            delete(layer, name)
+
+    with mock.patch.object(keras.layers.Layer, "__delattr__", quick):
+        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

@@ -1,7 +1,5 @@
 """Fixtures that several folders of tests use. Their `conftest.py` imports them."""
 
-import gc
-
 import keras
 import pytest
 
@@ -45,16 +43,6 @@ def eager_steps(request, monkeypatch):
     if keras.backend.backend() != "jax" and not compiled:
         eager = property(lambda trainer: True, lambda trainer, value: None)
         monkeypatch.setattr(keras.Model, "run_eagerly", eager)
-
-
-@pytest.fixture
-def quick_quantization():
-    """Keep existing objects out of the garbage collections that Keras runs for each layer.
-
-    Keras runs them on PyTorch when it quantizes a layer.
-    """
-    # There is no `gc.unfreeze` at the end: it would bring back the imported modules as well.
-    gc.freeze()
 
 
 @pytest.fixture

@@ -17,7 +17,6 @@ from keras_diet import analysis, layers, metrics, models, pretraining, samplers,
 from tests.fixtures import (  # noqa: F401
     eager_steps,
     numpy_initializers,
-    quick_quantization,
     unpatched,
 )
 
@@ -73,7 +72,7 @@ def text_of(page):
 def code_of(page):
     if page.name == "serve.md" and keras.config.backend() == "tensorflow":
         # The blocks for a backend, and their model. ONNX files of others take a minute.
-        words = ("models.DietBertBackbone(", "keras.config.backend()")
+        words = ("models.DietBertBackbone(", '"exported"', "keras.config.backend()")
         blocks = [b for b in python_blocks(text_of(page)) if any(word in b for word in words)]
         assert len(blocks) > 3
         return "\n".join(blocks)
@@ -167,7 +166,6 @@ def test_code_of_first_pages_runs(page):
     run(code_of(page))
 
 
-@pytest.mark.usefixtures("quick_quantization")
 @pytest.mark.parametrize("page", pages_with_code(compiled=False))
 def test_code_of_page_runs(page):
     run(code_of(page))

@@ -163,7 +163,7 @@ def test_other_nests_have_graphs_of_their_own(codes):
 
 def recorded_backbone(rng, **arguments):
     """A backbone with a recorded graph, and a function that predicts."""
-    model = randomize_weights(tiny_backbone(**arguments))
+    model = randomize_weights(tiny_backbone(num_layers=1, **arguments))
     predict = functools.partial(model.predict_on_batch, random_inputs(rng))
     for _ in range(3):
         predict()
@@ -213,7 +213,9 @@ def test_changes_count(rng, change):
 
 def test_loaded_weights_count(rng, tmp_path, codes):
     model, predict = recorded_backbone(rng)
-    randomize_weights(tiny_backbone(), seed=3).save_weights(tmp_path / "other.weights.h5")
+    randomize_weights(tiny_backbone(num_layers=1), seed=3).save_weights(
+        tmp_path / "other.weights.h5"
+    )
     model.load_weights(tmp_path / "other.weights.h5")
     found = predict()
     assert len(codes) == 1

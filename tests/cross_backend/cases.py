@@ -28,8 +28,8 @@ PAPER = (
 )
 # Rotary positions need an even size of the heads: their tests compare each backend with NumPy.
 OTHERS = POSITION_ENCODINGS.keys() - {"diet_abs", "diet_rel", "input", "rotary"}
-ENCODINGS = _cases(
-    *PAPER,
+PAPER_ENCODINGS = _cases(*PAPER)
+ENCODINGS = PAPER_ENCODINGS + _cases(
     *(
         (name, (None, *POSITION_ENCODINGS[name].sharing_modes)[-1], "per-head")
         for name in sorted(OTHERS)

@@ -3,6 +3,8 @@
 All cases are in one file, so that pytest-xdist runs the workers once.
 """
 
+import itertools
+
 import pytest
 
 from tests.cross_backend.cases import (
@@ -77,8 +79,7 @@ SHAPES = {
 
 
 @pytest.mark.parametrize("file", ["preset", "weights"])
-@pytest.mark.parametrize("target", BACKENDS)
-@pytest.mark.parametrize("source", BACKENDS)
+@pytest.mark.parametrize("source, target", itertools.permutations(BACKENDS, 2))
 @pytest.mark.parametrize("task", SHAPES)
 def test_models_move_between_backends(results, task, source, target, file):
     expected = results["tasks"][source][task]

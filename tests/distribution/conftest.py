@@ -6,7 +6,10 @@ import sys
 from pathlib import Path
 
 import keras
+import numpy as np
 import pytest
+
+from tests.training.resumed import assert_same
 
 ROOT = Path(__file__).parents[2]
 # Seconds. It ends a deadlock, and is long enough for a busy machine.
@@ -66,3 +69,16 @@ def end(process):
         process.wait(timeout=60)
     except subprocess.TimeoutExpired:
         process.kill()
+
+
+def values(path):
+    with np.load(path) as file:
+        return dict(file)
+
+
+def check_resumed(folder, num_processes=1):
+    """A training that crashed twice ends as one that did not, bitwise and in each process."""
+    for rank in range(num_processes):
+        assert_same(values(folder / f"crashed_{rank}.npz"), values(folder / f"once_{rank}.npz"))
+    assert len(list(folder.glob("crashed_*.npz"))) == num_processes
+    assert len(list((folder / "crashed").glob("step_*.npz"))) == 2

@@ -1,18 +1,14 @@
-"""A training on several devices or processes that crashes and resumes. Run it as a process:
-
-    KERAS_BACKEND=jax python -m tests.distribution.resume_worker FOLDER
+"""A training on several devices or processes that crashes and resumes. The workers run it.
 
 TensorFlow has a strategy of two logical devices, JAX a mesh of four simulated ones. `torchrun`
 starts two processes of PyTorch, whose `DistributedDataParallel` averages gradients. They have other
 data and drop other units. Each process writes the results of a training without and with crashes to
-`FOLDER`.
+a folder.
 """
 
 import os
 import re
-import sys
 import time
-from pathlib import Path
 
 import keras
 import numpy as np
@@ -22,14 +18,7 @@ from keras_diet.training.checkpoint import CheckpointFolder
 from tests.training.resumed import BATCH_SIZE, make_arrays, make_model, result, train
 
 
-def training_on_tensorflow():
-    import tensorflow as tf
-
-    device = tf.config.list_physical_devices("CPU")[0]
-    parts = [tf.config.LogicalDeviceConfiguration()] * 2
-    tf.config.set_logical_device_configuration(device, parts)
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
-
+def training_on_tensorflow(strategy):
     def make():
         with strategy.scope():
             return make_model()
@@ -61,8 +50,6 @@ def training_on_torch():
     import torch
 
     rank = int(os.environ["RANK"])
-    torch.distributed.init_process_group("gloo")
-
     # The models hold no reference to what wraps them, because it holds them.
     wrapped = {}
 
@@ -123,13 +110,14 @@ def write_slowly(step):
     CheckpointFolder.write = slow
 
 
-def main(folder):
+def main(folder, *strategy):
+    """Train in the group of processes that exists, or with a strategy of TensorFlow."""
     backend = keras.config.backend()
     make, options = {
         "tensorflow": training_on_tensorflow,
         "jax": training_on_jax,
         "torch": training_on_torch,
-    }[backend]()
+    }[backend](*strategy)
     rank = os.environ.get("RANK", "0")
     expected = result(*train(folder / "once", model=make(), **options))
     # Made before the crashes, because the processes wait for each other when a model is wrapped.
@@ -145,11 +133,3 @@ def main(folder):
     np.savez(folder / f"crashed_{rank}.npz", **found)
     if backend != "torch":
         check_refusal_of_other_devices(folder / "crashed", options)
-    else:
-        import torch
-
-        torch.distributed.destroy_process_group()
-
-
-if __name__ == "__main__":
-    main(Path(sys.argv[1]))

@@ -16,6 +16,7 @@ from pathlib import Path
 
 import tensorflow as tf
 
+from tests.distribution import resume_worker
 from tests.distribution.training import (
     BATCH_SIZE,
     eager_steps,
@@ -67,8 +68,7 @@ def train_replicas(strategy):
     return {"losses": losses, "predictions": predictions(masked_lm)}, sorted(shapes)
 
 
-def compare():
-    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+def compare(strategy):
     two, shapes = train_replicas(strategy)
     with strategy.scope():
         two["embedder"] = train_embedder("multiple_negatives")
@@ -83,7 +83,9 @@ def compare():
 def main(folder):
     cpu = tf.config.list_physical_devices("CPU")[0]
     tf.config.set_logical_device_configuration(cpu, [tf.config.LogicalDeviceConfiguration()] * 2)
-    Path(folder, "losses.json").write_text(json.dumps(compare()))
+    strategy = tf.distribute.MirroredStrategy(["CPU:0", "CPU:1"])
+    Path(folder, "losses.json").write_text(json.dumps(compare(strategy)))
+    resume_worker.main(Path(folder), strategy)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.distribution.conftest import finish, start_worker
+from tests.distribution.conftest import check_resumed, finish, start_worker
 from tests.distribution.training import BATCH_SIZE, LENGTH
 from tests.helpers import assert_close
 
@@ -16,9 +16,14 @@ pytestmark = pytest.mark.skipif(
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory):
+def folder(tmp_path_factory):
     folder = tmp_path_factory.mktemp("distribution")
     finish(start_worker("distribution.tensorflow_worker", folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def results(folder):
     return json.loads((folder / "losses.json").read_text())
 
 
@@ -37,3 +42,7 @@ def test_replicas_are_compiled_for_static_shapes(results):
     """XLA compiled one program for a replica. It knows all shapes, and half of the batch."""
     half = BATCH_SIZE // 2
     assert results["shapes"] == [[half, 3], [half, LENGTH]]
+
+
+def test_a_crashed_training_continues_bitwise(folder):
+    check_resumed(folder)

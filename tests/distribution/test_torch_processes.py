@@ -7,7 +7,7 @@ import keras
 import numpy as np
 import pytest
 
-from tests.distribution.conftest import finish, start_worker
+from tests.distribution.conftest import check_resumed, finish, start_worker, values
 from tests.distribution.training import (
     PAIRS,
     STEPS,
@@ -39,7 +39,7 @@ def results(run):
     masked_lm = make_masked_lm()
     one = {"losses": fit(masked_lm, make_batches(UNEQUAL))}
     one.update({weight.path: to_numpy(weight) for weight in masked_lm.weights})
-    return one, *(dict(np.load(run[0] / f"{rank}.npz")) for rank in range(2))
+    return one, *(values(run[0] / f"{rank}.npz") for rank in range(2))
 
 
 def test_losses_equal_the_losses_of_one_process(results):
@@ -65,7 +65,7 @@ def test_pairs_of_other_processes_are_negatives(run, name):
     losses = [embedder.train_on_batch(*pair_batch(name)) for _ in range(STEPS)]
     assert len(np.unique(losses)) == STEPS
     for rank in range(2):
-        found = dict(np.load(run[0] / f"{rank}-{name}.npz"))
+        found = values(run[0] / f"{rank}-{name}.npz")
         half = operator.itemgetter(slice(4 * rank, 4 * rank + 4))
         x, y, weights = keras.tree.map_structure(half, pair_batch(name))
         own = embedder.evaluate(x, y, sample_weight=weights, verbose=0)
@@ -78,6 +78,15 @@ def test_processes_drop_differently(results):
     _, first, second = results
     assert first["seeds"].tolist() == [3, 0]
     assert second["seeds"].tolist() == [4, 0]
+
+
+def test_a_crashed_training_continues_bitwise(run):
+    """The processes share weights and have other data."""
+    folder = run[0]
+    check_resumed(folder, num_processes=2)
+    first, second = (values(folder / f"crashed_{rank}.npz") for rank in (0, 1))
+    np.testing.assert_array_equal(first["variable 0"], second["variable 0"])
+    assert np.all(first["loss"] != second["loss"])
 
 
 def test_example_runs_with_torchrun(run):

@@ -17,6 +17,7 @@ import keras
 import numpy as np
 import torch
 
+from tests.distribution import resume_worker
 from tests.distribution.training import (
     PAIRS,
     STEPS,
@@ -95,6 +96,8 @@ def main(folder):
     train(example, folder / f"{rank}.npz", rank)
     for name in PAIRS:
         train_pairs(example, name, folder / f"{rank}-{name}.npz")
+    resume_worker.main(folder)
+    gc.collect()
     torch.distributed.destroy_process_group()
     with mock.patch.object(torch.distributed, "destroy_process_group", destroy_without_models):
         example.main(steps=7, learning_rate=0.01)

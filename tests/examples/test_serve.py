@@ -18,8 +18,6 @@ import pytest
 from keras_diet.models import (
     DietBertTextClassifier,
     DietBertTextClassifierPreprocessor,
-    DietBertTextEmbedder,
-    DietBertTextEmbedderPreprocessor,
     DietBertTokenizer,
 )
 from tests.helpers import assert_close
@@ -31,23 +29,27 @@ pytestmark = pytest.mark.any_backend
 
 SCRIPT = Path(__file__).parents[2] / "examples/serve.py"
 CLIENTS, WARM_UP, REQUESTS = 16, 200, 1000
-# Of 4 to 11 tokens.
+# Of 4 to 11 tokens. Special tokens in a text are what the tokenizer in Keras takes them for.
 TEXTS = [
     "red cat",
     "the birds sing in a tall tree .",
     "foxes and cats sleep .",
-    "the dogs jump over",
+    "the [MASK] jumps over",
 ]
+PAIRS = [("the [MASK] fox", "the red dog"), ("a cat sleeping", "birds")]
 
 
 @pytest.fixture(scope="module")
-def folder_and_embeddings(tmp_path_factory):
+def folder_and_logits(tmp_path_factory):
+    """The folder of a classifier of texts and of pairs, and its logits for each."""
     folder = tmp_path_factory.mktemp("folder")
-    preprocessor = DietBertTextEmbedderPreprocessor(DietBertTokenizer(VOCABULARY), 13)
-    embedder = DietBertTextEmbedder(randomize_weights(tiny_backbone()), preprocessor)
-    embedder.export_to_hugging_face(folder, onnx=True)
-    embeddings = np.asarray(embedder.encode_text(TEXTS, verbose=0))
-    return folder, dict(zip(TEXTS, embeddings, strict=True))
+    tokenizer = DietBertTokenizer(VOCABULARY, special_tokens_in_strings=True)
+    preprocessor = DietBertTextClassifierPreprocessor(tokenizer, 13)
+    classifier = DietBertTextClassifier(tiny_backbone(num_layers=1), 3, preprocessor)
+    randomize_weights(classifier).export_to_hugging_face(folder, onnx=True)
+    logits = dict(zip(TEXTS, classifier.predict(TEXTS, verbose=0), strict=True))
+    of_pairs = classifier.predict(tuple(map(list, zip(*PAIRS, strict=True))), verbose=0)
+    return folder, {**logits, **dict(zip(PAIRS, of_pairs, strict=True))}
 
 
 def request(port, method, path="/", body=None, headers=()):
@@ -80,9 +82,10 @@ def running(folder):
             process.kill()
 
 
-@pytest.fixture
-def service(folder_and_embeddings):
-    with running(folder_and_embeddings[0]) as process_and_port:
+@pytest.fixture(scope="module")
+def service(folder_and_logits):
+    """One service for the tests of this file. The last of them ends it."""
+    with running(folder_and_logits[0]) as process_and_port:
         yield process_and_port
 
 
@@ -95,15 +98,16 @@ def memory_of(process):
     return int(line.split()[1]) / 2**10
 
 
-def test_many_clients_at_a_time(folder_and_embeddings, service):
+def test_many_clients_at_a_time(folder_and_logits, service):
     """Each answer is that of its own texts, and memory does not grow."""
-    (_, embeddings), (process, port) = folder_and_embeddings, service
+    (_, logits), (process, port) = folder_and_logits, service
+    kinds = list(logits)
 
     def send(number):
-        texts = [TEXTS[(number + i) % len(TEXTS)] for i in range(1 + number % 3)]
+        texts = [kinds[(number + i) % len(kinds)] for i in range(1 + number % 4)]
         status, found = request(port, "POST", body=json.dumps(texts))
         assert status == 200
-        assert_close(np.array(found), np.array([embeddings[text] for text in texts]), 1e-5)
+        assert_close(np.array(found), np.array([logits[text] for text in texts]), 1e-5)
 
     with concurrent.futures.ThreadPoolExecutor(CLIENTS) as pool:
         list(pool.map(send, range(WARM_UP)))
@@ -118,6 +122,7 @@ WRONG = {
     "no list": ('"the fox"', 400),
     "an empty list": ("[]", 400),
     "an empty text": ('["the fox", ""]', 400),
+    "three texts of one": ('[["the fox", "the", "a"]]', 400),
     "a number": ('["the fox", 3]', 400),
     "half a surrogate pair": ('["\\ud800"]', 400),
     "too many texts": (json.dumps(["the"] * 33), 413),
@@ -142,9 +147,60 @@ def test_wrong_requests(service):
     assert request(port, "POST", body=json.dumps(["the " * 11] * 32))[0] == 200
 
 
-def test_the_end_of_a_service(folder_and_embeddings, service):
+def program(name, rank):
+    """A program that returns its input, of some rank, with the name of another output."""
+    sizes = ["batch", "length", "size"][:rank]
+    values = [
+        onnx.helper.make_tensor_value_info(each, onnx.TensorProto.INT64, sizes)
+        for each in ("input_ids", name)
+    ]
+    node = onnx.helper.make_node("Identity", ["input_ids"], [name])
+    graph = onnx.helper.make_graph([node], "program", values[:1], values[1:])
+    opsets = [onnx.helper.make_opsetid("", 18)]
+    return onnx.helper.make_model(graph, opset_imports=opsets, ir_version=10)
+
+
+def changed(folder, name, model, vocabulary=()):
+    """A copy of a folder with another program and other ids of some tokens."""
+    copy = shutil.copytree(folder, folder.with_name(name))
+    onnx.save(model, copy / "onnx/model.onnx")
+    tokenizer = json.loads((copy / "tokenizer.json").read_text())
+    tokenizer["model"]["vocab"].update(vocabulary)
+    (copy / "tokenizer.json").write_text(json.dumps(tokenizer))
+    return copy
+
+
+def test_an_error_of_the_program(folder_and_logits):
+    """It is the answer to the request of an embedder, and the service goes on."""
+    folder = folder_and_logits[0]
+    model = onnx.load(folder / "onnx/model.onnx")
+    model.graph.node.append(onnx.helper.make_node("Identity", ["logits"], ["sentence_embedding"]))
+    model.graph.output[0].name = "sentence_embedding"
+    # The program has no vector of this token.
+    with running(changed(folder, "embedder", model, {"bird": 1000})) as (_, port):
+        status, answer = request(port, "POST", body='["a bird"]')
+        assert (status, list(answer)) == (500, ["error"])
+        assert request(port, "POST", body='["a cat"]')[0] == 200
+
+
+def test_a_task_without_one_vector_for_each_text(folder_and_logits):
+    """The outputs are those of a question answerer and of a token classifier."""
+    folders = [
+        changed(folder_and_logits[0], f"{name} {rank}", program(name, rank))
+        for name, rank in (("start_logits", 2), ("logits", 3))
+    ]
+    options = {"stderr": subprocess.PIPE, "text": True}
+    # A service that started would not end.
+    started = [subprocess.Popen([sys.executable, SCRIPT, each, "0"], **options) for each in folders]
+    for process in started:
+        _, errors = process.communicate(timeout=60)
+        assert process.returncode == 1
+        assert "one vector for each text" in errors
+
+
+def test_the_end_of_a_service(folder_and_logits, service):
     """Requests that have arrived are answered after SIGTERM, and idle clients do not delay it."""
-    (_, embeddings), (process, port) = folder_and_embeddings, service
+    (_, logits), (process, port) = folder_and_logits, service
     body = json.dumps(TEXTS[:1]).encode()
     head = b"POST / HTTP/1.0\r\nContent-Length: %d\r\n\r\n" % len(body)
     with contextlib.ExitStack() as stack:
@@ -170,56 +226,5 @@ def test_the_end_of_a_service(folder_and_embeddings, service):
             answer = b"".join(iter(lambda client=client: client.recv(4096), b""))
             assert answer, "a request that has arrived is lost"
             found = json.loads(answer.partition(b"\r\n\r\n")[2])
-            assert_close(np.array(found), embeddings[TEXTS[0]][None], 1e-5)
+            assert_close(np.array(found), logits[TEXTS[0]][None], 1e-5)
         assert process.wait(60) == 0, "a connection without a request keeps the process alive"
-
-
-def test_an_error_of_the_program(folder_and_embeddings, tmp_path):
-    """It is the answer to the request, and the service goes on."""
-    folder = shutil.copytree(folder_and_embeddings[0], tmp_path / "folder")
-    tokenizer = json.loads((folder / "tokenizer.json").read_text())
-    # The program has no vector of this token.
-    tokenizer["model"]["vocab"]["bird"] = 1000
-    (folder / "tokenizer.json").write_text(json.dumps(tokenizer))
-    with running(folder) as (_, port):
-        status, answer = request(port, "POST", body='["a bird"]')
-        assert (status, list(answer)) == (500, ["error"])
-        assert request(port, "POST", body='["a cat"]')[0] == 200
-
-
-def test_a_classifier_of_pairs(tmp_path):
-    """Special tokens in a text are what the tokenizer in Keras takes them for."""
-    tokenizer = DietBertTokenizer(VOCABULARY, special_tokens_in_strings=True)
-    preprocessor = DietBertTextClassifierPreprocessor(tokenizer, 13)
-    classifier = DietBertTextClassifier(tiny_backbone(), 3, preprocessor)
-    randomize_weights(classifier).export_to_hugging_face(tmp_path, onnx=True)
-    pairs = (["the [MASK] fox", "a cat sleeping"], ["the red dog", "birds"])
-    expected = classifier.predict(pairs, verbose=0)
-    with running(tmp_path) as (_, port):
-        body = json.dumps(list(zip(*pairs, strict=True)))
-        status, found = request(port, "POST", body=body)
-        assert status == 200
-        assert_close(np.array(found), np.asarray(expected), 1e-5)
-        assert request(port, "POST", body='[["the fox", "the", "a"]]')[0] == 400
-
-
-@pytest.mark.parametrize(
-    "name, source", [("start_logits", "sentence_embedding"), ("logits", "last_hidden_state")]
-)
-def test_a_task_without_one_vector_for_each_text(name, source, folder_and_embeddings, tmp_path):
-    """The outputs are those of a question answerer and of a token classifier."""
-    folder = shutil.copytree(folder_and_embeddings[0], tmp_path / "folder")
-    model = onnx.load(folder / "onnx/model.onnx")
-    outputs = model.graph.output
-    (output,) = (each for each in outputs if each.name == source)
-    model.graph.node.append(onnx.helper.make_node("Identity", [source], [name]))
-    del outputs[:]
-    output.name = name
-    outputs.append(output)
-    onnx.save(model, folder / "onnx/model.onnx")
-    # A service that started would not end.
-    result = subprocess.run(
-        [sys.executable, SCRIPT, folder, "0"], capture_output=True, text=True, timeout=60
-    )
-    assert result.returncode == 1
-    assert "one vector for each text" in result.stderr

@@ -9,7 +9,6 @@ from tests.fixtures import (
     eager_steps,
     keras_initializers,
     numpy_initializers,
-    quick_quantization,
     unpatched,
 )
 
@@ -18,7 +17,6 @@ __all__ = [
     "eager_steps",
     "keras_initializers",
     "numpy_initializers",
-    "quick_quantization",
     "unpatched",
     "zero_initializers",
 ]

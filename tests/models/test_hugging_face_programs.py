@@ -3,6 +3,7 @@
 `make clients` installs those programs in `.clients/`.
 """
 
+import functools
 import json
 import shutil
 import subprocess
@@ -20,9 +21,9 @@ from keras_diet.models import (
     DietBertTextEmbedderPreprocessor,
     DietBertTokenizer,
 )
+from keras_diet.models.diet_bert.hugging_face import write
 from tests.helpers import assert_close
 from tests.models.multilingual import multilingual_tokenizer
-from tests.models.question_answering import tiny_question_answerer
 from tests.models.tasks import tiny_preprocessor, tiny_task
 from tests.models.tiny import (
     TEXTS,
@@ -86,39 +87,94 @@ def logits(task, inputs):
     return {"logits": task(inputs)}
 
 
-def answerer_without_segments():
-    """Its encoder reads no segments, but its head masks the question."""
-    return tiny_question_answerer(segment_encoding="none")
+def small(**arguments):
+    return tiny_backbone(num_layers=1, **arguments)
 
 
-MODELS = {
+def backbone():
     # One segment is no input.
-    "backbone": (lambda: tiny_backbone(num_segments=1), of_backbone),
-    "embedder": (lambda: tiny_task("embedder", dtype="float16"), of_embedder),
-    "classifier": (lambda: tiny_task("classifier", segment_encoding="none"), logits),
-    "token_classifier": (lambda: tiny_task("token_classifier"), logits),
-    "masked_lm": (lambda: tiny_task("masked_lm"), of_all_tokens),
-    "question_answerer": (answerer_without_segments, of_answerer),
+    return small(num_segments=1, hidden_dim=30)
+
+
+def embedder():
+    """Texts with capitals and unknown words, and texts that are longer than the model takes."""
+    tokenizer = DietBertTokenizer(VOCABULARY, lowercase=True)
+    preprocessor = DietBertTextEmbedderPreprocessor(tokenizer, sequence_length=9)
+    return DietBertTextEmbedder(small(position_encoding="diet_rel"), preprocessor)
+
+
+def classifier():
+    names = ["bad", "fine", "good"]
+    preprocessor = tiny_preprocessor("classifier")
+    backbone = small(segment_encoding="none")
+    return DietBertTextClassifier(backbone, preprocessor=preprocessor, class_names=names)
+
+
+def answerer():
+    """Its encoder reads no segments, but its head masks the question."""
+    preprocessor = DietBertQuestionAnswererPreprocessor(
+        DietBertTokenizer(VOCABULARY), sequence_length=13, doc_stride=2
+    )
+    return DietBertQuestionAnswerer(small(segment_encoding="none"), preprocessor)
+
+
+# The model, its outputs, and the form of its ONNX file.
+MODELS = {
+    "backbone": (backbone, of_backbone, "int8"),
+    "embedder": (embedder, of_embedder, True),
+    "classifier": (classifier, logits, True),
+    "token_classifier": (lambda: tiny_task("token_classifier", dtype="float16"), logits, True),
+    "masked_lm": (lambda: tiny_task("masked_lm", num_layers=1), of_all_tokens, True),
+    "question_answerer": (answerer, of_answerer, True),
 }
+
+
+@pytest.fixture(scope="module")
+def exported(tmp_path_factory):
+    """A function that returns a model and its folder. A model is exported once."""
+
+    @functools.cache
+    def export(name):
+        make, _, onnx = MODELS[name]
+        folder = tmp_path_factory.mktemp("folders") / name
+        # With the first random weights the texts do not differ in their class.
+        model = randomize_weights(make(), seed=11 if name == "classifier" else 0)
+        model.export_to_hugging_face(folder, onnx=onnx)
+        return model, folder
+
+    return export
 
 
 @any_backend
 @pytest.mark.parametrize("name", MODELS)
-def test_names_and_outputs_of_programs(rng, tmp_path, name):
-    make, expected_of = MODELS[name]
-    model = randomize_weights(make())
-    model.export_to_hugging_face(tmp_path, onnx=True)
+def test_names_and_outputs_of_programs(rng, exported, name):
+    model, folder = exported(name)
     for shape in SHAPES:
         num_segments = 1 if name == "backbone" else 2
         inputs = without_middle(random_inputs(rng, *shape, num_segments=num_segments))
-        found, read = run(tmp_path, inputs)
+        found, read = run(folder, inputs)
         has_none = name in ("backbone", "classifier")
         assert read == (INPUTS if has_none else [*INPUTS, "token_type_ids"])
-        expected = expected_of(model, inputs)
+        expected = MODELS[name][1](model, inputs)
         assert found.keys() == expected.keys()
         for output, array in found.items():
             assert array.dtype == "float32"
-            assert_close(array, expected[output], 1e-2 if name == "embedder" else 1e-5)
+            assert_close(array, expected[output], 1e-2 if name == "token_classifier" else 1e-5)
+
+
+@any_backend
+def test_int8_stays_close(rng, exported):
+    """All kernels are in 8 bits: six in the layer."""
+    import onnx
+
+    _, folder = exported("backbone")
+    graph = onnx.load(folder / "onnx/model_quantized.onnx").graph
+    assert [node.op_type for node in graph.node].count("MatMulInteger") >= 6
+    inputs = random_inputs(rng, 2, 11, num_segments=1)
+    found, _ = run(folder, inputs, "model_quantized.onnx")
+    expected, _ = run(folder, inputs)
+    difference = found["last_hidden_state"] - expected["last_hidden_state"]
+    assert 1e-4 < np.abs(difference).mean() < 0.1 * np.abs(expected["last_hidden_state"]).mean()
 
 
 # === Files ===
@@ -132,14 +188,22 @@ SENTENCES = {"modules.json", "1_Pooling/config.json", "sentence_bert_config.json
 TOKENIZER = {"tokenizer.json", "tokenizer_config.json"}
 
 
+@pytest.fixture
+def quick_programs(monkeypatch, exported):
+    """Write the program of another model, because an export takes seconds."""
+    program = exported("embedder")[1] / "onnx/model.onnx"
+    monkeypatch.setattr(write, "write_onnx", lambda m, path, *_, **__: shutil.copy(program, path))
+
+
 @any_backend
+@pytest.mark.usefixtures("quick_programs")
 def test_files_of_folders(tmp_path):
     """A folder holds one model. Without a type of `transformers`, weights are in the program."""
     at_input = {"position_encoding": "input", "segment_encoding": "input", "activation": "gelu"}
     tiny_task("embedder", **at_input).export_to_hugging_face(tmp_path, "bert", onnx="int8")
-    programs = {"onnx/model.onnx", "onnx/model_quantized.onnx"}
+    both = {"onnx/model.onnx", "onnx/model_quantized.onnx"}
     others = {"config.json", *SENTENCES, *TOKENIZER}
-    assert files(tmp_path) == {"model.safetensors", *programs, *others}
+    assert files(tmp_path) == {"model.safetensors", *both, *others}
     # Another program of the old model.
     (tmp_path / "onnx/model_fp16.onnx").touch()
     tiny_task("embedder").export_to_hugging_face(tmp_path, onnx=True)
@@ -189,6 +253,7 @@ def test_refusals(tmp_path, make, onnx, message):
 
 
 @any_backend
+@pytest.mark.usefixtures("quick_programs")
 def test_a_folder_keeps_its_model_if_the_new_one_fails(tmp_path, monkeypatch):
     at_input = {"position_encoding": "input", "segment_encoding": "input"}
     tiny_task("classifier", **at_input).export_to_hugging_face(tmp_path, "bert")
@@ -238,61 +303,13 @@ EMBEDS = {
 EMBEDDED = ["The FOX", "a zebra and dogs", "birds sing .", *TEXTS[:3], "a zebra, [SEP] dog"]
 
 
-@pytest.fixture(scope="module")
-def embedder_folder(tmp_path_factory):
-    """Texts with capitals and unknown words, and texts that are longer than the model takes."""
-    folder = tmp_path_factory.mktemp("folders") / "embedder"
-    backbone = randomize_weights(tiny_backbone(position_encoding="diet_rel"))
-    tokenizer = DietBertTokenizer(VOCABULARY, lowercase=True)
-    preprocessor = DietBertTextEmbedderPreprocessor(tokenizer, sequence_length=9)
-    embedder = DietBertTextEmbedder(backbone, preprocessor)
-    embedder.export_to_hugging_face(folder, onnx=True)
-    return folder, np.asarray(embedder.encode_text(EMBEDDED, verbose=0))
-
-
 @any_backend
 @pytest.mark.parametrize("client", EMBEDS)
-def test_clients_compute_the_same_vectors(embedder_folder, client):
-    (folder, expected), number = embedder_folder, EMBEDS[client]
+def test_clients_compute_the_same_vectors(exported, client):
+    (embedder, folder), number = exported("embedder"), EMBEDS[client]
     found = answer_of(client, "embed", str(folder), EMBEDDED[:number])
+    expected = np.asarray(embedder.encode_text(EMBEDDED, verbose=0))
     assert_close(np.array(found), expected[:number], 1e-5)
-
-
-@pytest.fixture(scope="module")
-def classifier_folder(tmp_path_factory):
-    """The folder of a classifier, texts, and their classes."""
-    folder = tmp_path_factory.mktemp("folders") / "classifier"
-    classifier = DietBertTextClassifier(
-        tiny_backbone(),
-        preprocessor=tiny_preprocessor("classifier"),
-        class_names=["bad", "fine", "good"],
-    )
-    # The first random weights with which the texts differ in their class.
-    for seed in range(30):
-        randomize_weights(classifier, seed)
-        labels = [row[0]["label"] for row in classifier.classify(TEXTS)]
-        if len(set(labels)) > 1:
-            break
-    classifier.export_to_hugging_face(folder, onnx=True)
-    return folder, TEXTS, labels
-
-
-@pytest.fixture(scope="module")
-def answerer_folder(tmp_path_factory):
-    """The folder of a question answerer, pairs of texts, and their answers."""
-    folder = tmp_path_factory.mktemp("folders") / "answerer"
-    tokenizer = DietBertTokenizer(VOCABULARY)
-    answerer = randomize_weights(
-        DietBertQuestionAnswerer(
-            tiny_backbone(),
-            DietBertQuestionAnswererPreprocessor(tokenizer, sequence_length=13, doc_stride=2),
-        )
-    )
-    answerer.export_to_hugging_face(folder, onnx=True)
-    # Words of one token, because transformers.js decodes a part of a word as it is.
-    pairs = [("red cat", "the slow red cat on a mat"), ("dog", "a bird and the fox in a tree")]
-    found = answerer.answer(*map(list, zip(*pairs, strict=True)))
-    return folder, pairs, [row["text"] for row in found]
 
 
 two_clients = pytest.mark.parametrize("client", ["use_onnx_runtime.py", "use_transformers_js.cjs"])
@@ -300,30 +317,19 @@ two_clients = pytest.mark.parametrize("client", ["use_onnx_runtime.py", "use_tra
 
 @any_backend
 @two_clients
-def test_clients_find_the_same_labels(classifier_folder, client):
-    folder, texts, expected = classifier_folder
+def test_clients_find_the_same_labels(exported, client):
+    classifier, folder = exported("classifier")
+    expected = [row[0]["label"] for row in classifier.classify(TEXTS)]
     assert len(set(expected)) > 1
-    assert answer_of(client, "classify", str(folder), texts) == expected
+    assert answer_of(client, "classify", str(folder), TEXTS) == expected
 
 
 @any_backend
 @two_clients
-def test_clients_find_the_same_spans(answerer_folder, client):
-    folder, pairs, expected = answerer_folder
+def test_clients_find_the_same_spans(exported, client):
+    answerer, folder = exported("question_answerer")
+    # Words of one token, because transformers.js decodes a part of a word as it is.
+    pairs = [("red cat", "the slow red cat on a mat"), ("dog", "a bird and the fox in a tree")]
+    found = answerer.answer(*map(list, zip(*pairs, strict=True)))
+    expected = [row["text"] for row in found]
     assert answer_of(client, "answer", str(folder), pairs) == expected
-
-
-@any_backend
-def test_int8_stays_close(tmp_path, rng):
-    """All kernels are in 8 bits: six in each layer."""
-    import onnx
-
-    backbone = randomize_weights(tiny_backbone(hidden_dim=30))
-    backbone.export_to_hugging_face(tmp_path, onnx="int8")
-    graph = onnx.load(tmp_path / "onnx/model_quantized.onnx").graph
-    assert [node.op_type for node in graph.node].count("MatMulInteger") >= 12
-    inputs = random_inputs(rng, 2, 11)
-    found, _ = run(tmp_path, inputs, "model_quantized.onnx")
-    expected, _ = run(tmp_path, inputs)
-    difference = found["last_hidden_state"] - expected["last_hidden_state"]
-    assert 1e-4 < np.abs(difference).mean() < 0.1 * np.abs(expected["last_hidden_state"]).mean()

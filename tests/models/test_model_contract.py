@@ -23,7 +23,6 @@ from tests.models.hub.toy import ToyBackbone, ToyTask, toy_inputs, toy_labels
 from tests.models.question_answering import CONTEXTS, QUESTIONS, tiny_question_answerer
 from tests.models.tiny import TEXTS, random_inputs, randomize_weights, tiny_backbone
 
-pytestmark = pytest.mark.usefixtures("quick_quantization")
 any_backend = pytest.mark.any_backend
 HUB = keras_hub.models
 

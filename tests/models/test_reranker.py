@@ -200,12 +200,11 @@ def test_cross_encoders(activation, tmp_path):
 
 
 @any_backend
-@pytest.mark.parametrize("model_type", ["bert", None])
-def test_programs_of_rerankers(model_type, tmp_path):
+def test_programs_of_rerankers(tmp_path):
     """A program returns logits, because the configuration names the activation of the scores."""
     onnxruntime = pytest.importorskip("onnxruntime")
     reranker = make_reranker("sigmoid")
-    reranker.export_to_hugging_face(tmp_path, model_type, onnx=True)
+    reranker.export_to_hugging_face(tmp_path, onnx=True)
     config = json.loads((tmp_path / "config.json").read_text())
     assert config["sentence_transformers"] == {"activation_fn": NAMES["sigmoid"]}
     session = onnxruntime.InferenceSession(tmp_path / "onnx/model.onnx")

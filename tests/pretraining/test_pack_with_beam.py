@@ -52,8 +52,15 @@ def folder(paths, tokenizer, tmp_path_factory):
     return folder
 
 
+@pytest.fixture(scope="module")
+def read_only(folder):
+    """Opening the files takes a second."""
+    return pretraining.PackedShards(folder)
+
+
 @pytest.fixture
 def packed(folder, tmp_path):
+    """A copy that a test may change."""
     return pretraining.PackedShards(shutil.copytree(folder, tmp_path / "packed"))
 
 
@@ -82,11 +89,11 @@ def test_workers_may_finish_in_any_order(packed, paths, tokenizer, tmp_path):
     np.testing.assert_array_equal(pretraining.PackedShards(tmp_path / "packed")[:], packed[:])
 
 
-def test_the_sequences_are_those_of_one_process(packed, paths, tokenizer):
+def test_the_sequences_are_those_of_one_process(read_only, paths, tokenizer):
     expected = np.concatenate(in_one_process(paths, tokenizer))
-    assert packed.shape == expected.shape
-    assert packed.dtype == "uint16"
-    np.testing.assert_array_equal(pickle.loads(pickle.dumps(packed))[:], expected)
+    assert read_only.shape == expected.shape
+    assert read_only.dtype == "uint16"
+    np.testing.assert_array_equal(pickle.loads(pickle.dumps(read_only))[:], expected)
 
 
 def test_documents_that_begin_with_cls(paths, tokenizer, tmp_path):
@@ -100,15 +107,15 @@ def test_documents_that_begin_with_cls(paths, tokenizer, tmp_path):
 
 
 @pytest.mark.parametrize("rows", [3, -1, slice(2, 9, 3), [5, 0, 5], [[1], [2]], []])
-def test_rows_are_those_of_an_array(packed, rows):
+def test_rows_are_those_of_an_array(read_only, rows):
     rows = np.array(rows, "int64") if isinstance(rows, list) else rows
-    np.testing.assert_array_equal(packed[rows], packed[:][rows])
+    np.testing.assert_array_equal(read_only[rows], read_only[:][rows])
 
 
-def test_rows_that_do_not_exist_are_an_error(packed):
-    for row in (len(packed), -len(packed) - 1, [0, 10_000]):
+def test_rows_that_do_not_exist_are_an_error(read_only):
+    for row in (len(read_only), -len(read_only) - 1, [0, 10_000]):
         with pytest.raises(IndexError):
-            packed[row]
+            read_only[row]
 
 
 def test_a_text_that_has_changed_is_refused(tmp_path, tokenizer):
@@ -126,10 +133,10 @@ def test_a_text_that_has_changed_is_refused(tmp_path, tokenizer):
         pretraining.pack_with_beam([text], tokenizer, LENGTH, tmp_path / "packed")
 
 
-def test_each_process_reads_its_own_files(packed, paths, tokenizer, tmp_path):
+def test_each_process_reads_its_own_files(folder, paths, tokenizer):
     files = in_one_process(paths, tokenizer)
     for process, own in enumerate(([files[0], files[3]], [files[1]], [files[2]])):
-        part = pretraining.PackedShards(tmp_path / "packed", process, 3)
+        part = pretraining.PackedShards(folder, process, 3)
         np.testing.assert_array_equal(part[:], np.concatenate(own))
 
 
@@ -188,12 +195,11 @@ def test_a_folder_of_another_call_is_refused(packed, paths, tokenizer, tmp_path)
     np.testing.assert_array_equal(pretraining.PackedShards(folder)[:], packed[:])
 
 
-@pytest.mark.usefixtures("packed")
 @pytest.mark.parametrize("process_index, process_count", [(0, 5), (3, 3), (-1, 3), (0, 0)])
-def test_impossible_processes(tmp_path, process_index, process_count):
+def test_impossible_processes(folder, process_index, process_count):
     message = f"process_index={process_index}, process_count={process_count}, and 4 such files"
     with pytest.raises(ValueError, match=message):
-        pretraining.PackedShards(tmp_path / "packed", process_index, process_count)
+        pretraining.PackedShards(folder, process_index, process_count)
 
 
 def test_errors_of_the_text_and_of_the_arguments(paths, tokenizer, tmp_path):

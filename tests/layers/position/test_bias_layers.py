@@ -16,6 +16,7 @@ from tests.helpers import (
     check_layer,
     compiled,
     gradients,
+    once,
     to_numpy,
     weighted_sum,
 )
@@ -157,7 +158,7 @@ def test_gradients_equal_finite_differences(rng, name):
             np.testing.assert_allclose(gradient[index], slope, 2e-3, 2e-4, err_msg=weight.path)
 
 
-@every_bias
+@pytest.mark.parametrize("name", ["relative", *once(*(name for name in ALL if name != "relative"))])
 def test_as_a_layer(rng, name):
     spec = BIAS_LAYERS[name]
     arguments = {

@@ -14,7 +14,6 @@ from tests.layers.diet_encoders import BATCH, make_encoder
 LENGTH, HIDDEN, NUM_HEADS = 7, 5, 3
 NAMES = [name for name, spec in BIAS_LAYERS.items() if spec.reads_content]
 any_backend = pytest.mark.any_backend
-every_bias = pytest.mark.parametrize("name", NAMES)
 IDS = np.array([[1, 1, 2, 2, 2], [3, 3, 3, 3, 4]], "int32")
 
 
@@ -28,7 +27,7 @@ def make_attention(rng, **kwargs):
     return randomize(attention, rng)
 
 
-@every_bias
+@pytest.mark.parametrize("name", ["forgetting", *once(*(n for n in NAMES if n != "forgetting"))])
 def test_blocks_have_the_same_outputs_and_gradients(rng, name):
     """Of rows, and of features for all queries. Three blocks, the last of which is shorter."""
     attention, bias = make_attention(rng), make_bias(name, rng)
