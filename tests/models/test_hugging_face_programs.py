@@ -204,8 +204,8 @@ def test_files_of_folders(tmp_path):
     both = {"onnx/model.onnx", "onnx/model_quantized.onnx"}
     others = {"config.json", *SENTENCES, *TOKENIZER}
     assert files(tmp_path) == {"model.safetensors", *both, *others}
-    # Another program of the old model.
-    (tmp_path / "onnx/model_fp16.onnx").touch()
+    # A part of another program of the old model.
+    (tmp_path / "onnx/model_fp16.onnx_data").touch()
     tiny_task("embedder").export_to_hugging_face(tmp_path, onnx=True)
     assert files(tmp_path) == {"onnx/model.onnx", *others}
     tiny_task("classifier", **at_input).export_to_hugging_face(tmp_path, "bert")

@@ -19,7 +19,7 @@ from benchmarks import (
 )
 
 pytestmark = pytest.mark.any_backend
-FOLDER = Path(__file__).parents[2] / "docs" / "benchmarks"
+FOLDER = Path(__file__).parents[1] / "docs" / "benchmarks"
 MAKERS = {
     "attention_implementations": attention_implementations,
     "deberta": deberta,
