@@ -197,6 +197,10 @@ class HuggingFaceTokenizer(FastTokenizer):
         """The token of a word without tokens."""
         return self.unk_token or self.pad_token
 
+    def call(self, inputs: Any, training: Any = None) -> Any:
+        """Return the tokens of texts, as `tokenize`."""
+        return self.tokenize(inputs)
+
     def tokenize_with_masks(self, text: str) -> list[int]:
         """Return the tokens of a text. Mask tokens may take the space before them."""
         if self.split_special_tokens:

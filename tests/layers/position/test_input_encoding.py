@@ -84,7 +84,10 @@ IDS = np.zeros((BATCH, LENGTH), "int32")
 REFUSED = {
     "end": (lambda x: InputEncoding(7)(x, start_index=3), r"`max_sequence_length`.*length=8, .*=7"),
     "ignored": (lambda x: InputEncoding(9)(x, segment_ids=IDS), "`segment_ids` would be ignored"),
-    "shape": (lambda x: InputEncoding(9, 2)(x, segment_ids=IDS[:, :4]), "`segment_ids` must have"),
+    "shape": (
+        lambda x: InputEncoding(9, 2)(x, segment_ids=IDS[:, :4]),
+        "`segment_ids` must be an array",
+    ),
     "id": (lambda x: InputEncoding(9, 2)(x, segment_ids=IDS + 2), r"`segment_ids` must be .*2\)"),
 }
 

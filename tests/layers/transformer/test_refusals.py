@@ -160,7 +160,10 @@ CALLS = {
     ),
     "heads": (lambda: L.DietEncoder(1, 4, 23)(X), "divisible by `num_heads`.*=15, num_heads=4"),
     "length": (lambda: encoder()(np.zeros((2, 10, 15))), "longer than `max_sequence.*length=10"),
-    "ids shape": (lambda: encoder()(X, IDS[:, :6]), r"`segment_ids` must have.*shape=\(2, 6\)"),
+    "ids shape": (
+        lambda: encoder()(X, IDS[:, :6]),
+        r"`segment_ids` must be an array.*shape=\(2, 6\)",
+    ),
     "ids range": (lambda: encoder()(X, IDS + 2), r"`segment_ids` must be integers.*2\)"),
     "ids ignored": (lambda: encoder(segment_encoding="none")(X, IDS), IGNORED),
     "ids encoded": (
@@ -169,7 +172,7 @@ CALLS = {
     ),
     "documents shape": (
         lambda: encoder()(X, document_ids=IDS[:, :6]),
-        r"`document_ids` must have.*shape=\(2, 6\)",
+        r"`document_ids` must be an array.*shape=\(2, 6\)",
     ),
     "negative document": (
         lambda: encoder()(X, document_ids=IDS - 1),
