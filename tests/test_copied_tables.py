@@ -328,6 +328,7 @@ COPIES = {
     ("guides/data_and_presets", "padded"): packed,
     ("guides/pretraining", "DIET-ABS"): pretraining,
     ("guides/finetuning", "DIET-REL"): finetuning,
+    ("guides/serve", "`model_quantized.onnx`"): lambda: served_scores(),
     ("guides/from_bert", "before healing"): conversion,
     ("guides/multilingual", "chance"): multilingual,
     ("guides/question_answering", "exact match"): answers,
@@ -487,13 +488,42 @@ PLAN, NUMBER = "docs/contribute/attention_plan", r"(-?\d[\d,]*(?:\.\d+)?(?:e[+-]
 
 
 # The page, the sentence with # for each number of a result, and the numbers.
+def of_deberta():
+    """Milliseconds of inference, then of a training step."""
+    cells = cells_of("deberta", "PyTorch")
+    rows = ("keras_diet", "no_positions", "kerashub", "hugging_face")
+    return [
+        cells[f"{step}, 2x512"][row]["milliseconds"]
+        for step in ("inference", "training")
+        for row in rows
+    ]
+
+
 def served():
     """Milliseconds of one sentence, then sentences a second of batches."""
     cells = cells_of("serving", "PyTorch")
-    ours, int8 = (cells[f"ONNX Runtime, our file{kind}"] for kind in ("", " in int8"))
+    programs = [
+        cells[f"ONNX Runtime, {graph}{kind}"]
+        for graph in ("our file", "Hugging Face's graph")
+        for kind in ("", " in int8")
+    ]
     names = ("keras_diet, PyTorch", "keras_diet, JAX", "sentence-transformers")
-    rates = [cell["sentences"] for cell in (ours, int8, *(cells[name] for name in names))]
-    return [ours["milliseconds"], int8["milliseconds"], *rates]
+    rates = [cell["sentences"] for cell in (*programs, *(cells[name] for name in names))]
+    return [*(cell["milliseconds"] for cell in programs[:2]), *rates]
+
+
+def served_scores():
+    """Scores and sizes of programs of the packaged model."""
+    cells, found = cells_of("serving", "PyTorch"), {}
+    rows = {
+        "SST-2, accuracy": ("20,000 phrases of SST-2: accuracy on 872 sentences", "SST-2"),
+        "STS-B, Spearman": ("STS-B: Spearman correlation", "STS-B"),
+    }
+    for name, (row, data) in rows.items():
+        for kind, column in (("float32", "`model.onnx`"), ("int8", "`model_quantized.onnx`")):
+            found[row, column] = [cells[name][kind]["score"]]
+            found[f"{data}: size, MB", column] = [cells[name][kind]["size"] / 1e6]
+    return found
 
 
 CLAIMS = [
@@ -522,13 +552,20 @@ CLAIMS = [
         cached_positions,
     ),
     ("docs/encodings/README", "T5 loses #, rotary positions #,", longer_texts),
+    (
+        "docs/encodings/deberta",
+        "inference takes # ms. It takes # ms without the scores of positions, # ms in KerasHub and "
+        "# ms in `transformers`. A training step takes # ms, # ms without the scores of positions, "
+        "# ms in KerasHub and # ms in `transformers`.",
+        of_deberta,
+    ),
     ("docs/guides/pretraining", "rotary positions only: # and # (p = #,", masked_rotary),
     (
         "docs/guides/serve",
         "takes # ms for one sentence in ONNX Runtime, and # ms in int8. In batches of 32, ONNX "
         "Runtime embeds # sentences a second, and # in int8, because this processor has no "
-        "instructions for products in int8. `encode_text` embeds # on PyTorch and # on JAX, and "
-        "sentence-transformers embeds #.",
+        "instructions for products in int8. With the graph of Hugging Face it embeds #, and # in "
+        "int8. `encode_text` embeds # on PyTorch and # on JAX, and sentence-transformers embeds #.",
         served,
     ),
     ("docs/guides/translation", "gave # for DIET-ABS and # for DIET-REL", translated),
