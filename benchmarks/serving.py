@@ -148,8 +148,8 @@ of 32 sentences of similar length. Both include the tokenizer. Memory is the pea
 MiB. OpenVINO computes in float32 here.
 
 Without VNNI or AMX, as on processors with AVX2 alone, a product in int8 takes several instructions.
-So int8 gains less in batches than for one sentence, whose time goes into reading weights. Both
-files in int8 are by `quantize_dynamic` of ONNX Runtime.
+Probably int8 gains less in batches for this reason. The time of one sentence goes into reading
+weights. Both files in int8 are by `quantize_dynamic` of ONNX Runtime.
 """
 
 
