@@ -565,7 +565,8 @@ CLAIMS = [
         "takes # ms for one sentence in ONNX Runtime, and # ms in int8. In batches of 32, ONNX "
         "Runtime embeds # sentences a second, and # in int8, probably because this processor has "
         "no instructions for products in int8. With the graph of Hugging Face it embeds #, and # "
-        "in int8. `encode_text` embeds # on PyTorch and # on JAX, and sentence-transformers embeds #.",
+        "in int8. `encode_text` embeds # on PyTorch and # on JAX, and sentence-transformers embeds "
+        "#.",
         served,
     ),
     ("docs/guides/translation", "gave # for DIET-ABS and # for DIET-REL", translated),
