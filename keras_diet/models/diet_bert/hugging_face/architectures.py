@@ -207,7 +207,7 @@ def _masked_lm(dense: str, layer_norm: str, bias: str) -> dict[str, dict[str, st
 
 
 def _classifier(pooled_dense: str, output_dense: str) -> dict[str, dict[str, str]]:
-    """Return a classifier of texts with a pooler of its own."""
+    """Return a classifier of texts that has a pooler."""
     layers = {"pooled_dense": pooled_dense, "output_dense": output_dense}
     return {"ForSequenceClassification": layers}
 

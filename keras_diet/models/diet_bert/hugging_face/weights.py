@@ -43,7 +43,7 @@ _LAYERS = {
 
 @dataclasses.dataclass(frozen=True)
 class Part:
-    """A weight of ours as the rows, or some of the rows, of a tensor of Hugging Face.
+    """One of our weights, which is some or all of the rows of a tensor of Hugging Face.
 
     Attributes:
         variable: The weight.
@@ -53,6 +53,14 @@ class Part:
 
     variable: keras.Variable
     num_inputs: int
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows in Hugging Face."""
+        shape = self.variable.shape
+        if self.variable.name == "kernel":
+            return math.prod(shape) // self.num_inputs
+        return math.prod(shape) if self.variable.name == "bias" else shape[0]
 
     def rows(self) -> np.ndarray:
         """Return the values as they are in Hugging Face."""
@@ -69,11 +77,11 @@ class Part:
 
 @dataclasses.dataclass(frozen=True)
 class TheirTensor:
-    """A tensor of Hugging Face, whose rows are those of our weights.
+    """A tensor of Hugging Face, which holds the rows of some of our weights.
 
     Attributes:
         parts: Our weights.
-        order: The row of ours that stands at each place there, or `None` for the same order.
+        order: The index of our row at each place there, or `None` for the same order.
     """
 
     parts: list[Part]
@@ -91,8 +99,8 @@ class TheirTensor:
         Raises:
             ValueError: If the tensor has another size.
         """
-        ours = [part.rows() for part in self.parts]
-        ends, size = np.cumsum([len(rows) for rows in ours]), sum(rows.size for rows in ours)
+        ends = np.cumsum([part.num_rows for part in self.parts])
+        size = sum(math.prod(part.variable.shape) for part in self.parts)
         if len(values) != ends[-1] or values.size != size:
             raise ValueError(
                 f"`{name}` in {source} must have {ends[-1]} rows and {size} numbers by its "
@@ -157,7 +165,7 @@ def _layer(backbone, name, block):
 
 
 def _order_of_rows(backbone, architecture, names):
-    """Return the row of ours that stands at each place in Hugging Face, or `None`."""
+    """Return the index of our row at each place in Hugging Face, or `None`."""
     num_heads = backbone.num_heads
     if architecture.pairs_neighbors and names in ("query", "key"):
         # The numbers that turn together are next to each other.
