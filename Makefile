@@ -13,7 +13,7 @@ example: .venv/installed-$(BACKEND)
 test: .venv/installed-dev lint
 	@for backend in $(BACKENDS); do \
 		echo "== $$backend =="; \
-		KERAS_BACKEND=$$backend $(BIN)/python -m pytest -n auto --ignore tests/benchmarks || exit 1; \
+		KERAS_BACKEND=$$backend $(BIN)/python -m pytest -n auto || exit 1; \
 	done
 
 # The tests of the experiments and of the benchmarks. CI runs them weekly and before a release.
