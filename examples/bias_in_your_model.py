@@ -60,7 +60,6 @@ class BeforeBias(layers.PositionBias):
         """Create the weights."""
         shape = (1, self.num_score_heads, 1, 1)
         self.before = self.add_weight(name="before", shape=shape, initializer="zeros")
-        self.built = True
 
     def compute_scores(self, query_length, key_length, start_index):
         """Return the scores."""

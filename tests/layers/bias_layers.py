@@ -24,7 +24,6 @@ class Distances(layers.PositionBias):
     def build(self, query_shape=None, key_shape=None):
         shape = (self.num_score_heads, 1, 1)
         self.slopes = self.add_weight(name="slopes", shape=shape, initializer=self.initializer)
-        self.built = True
 
     def compute_scores(self, query_length, key_length, start_index):
         query = ops.arange(query_length) + start_index

@@ -33,7 +33,6 @@ class Slopes(keras.layers.Layer):
 
     def build(self, inputs_shape):
         self.slopes = self.add_weight(name="slopes", shape=(self.num_heads,))
-        self.built = True
 
     def call(self, inputs):
         self.num_calls += 1

@@ -47,7 +47,6 @@ class CustomAttention(keras.layers.Layer):
 
     def build(self, query_shape, value_shape):
         self.attention.build(query_shape, value_shape)
-        self.built = True
 
     def call(
         self,
