@@ -187,7 +187,7 @@ def time_and_memory(
     rounds: int,
     reference: str,
 ) -> dict[str, dict[str, Any]]:
-    """Return `compare` of steps, and the MiB that each step adds to a process of its own.
+    """Return `compare` of steps, and the MiB that each step adds to a new process.
 
     Args:
         makers: For each row, a function of sizes that makes a step.

@@ -102,7 +102,7 @@ def time_group(
 
 
 def measure_memory(cell: Cell, row: str, options: argparse.Namespace) -> dict[str, float]:
-    """Return the memory of a row, in a process of its own."""
+    """Return the memory of a row. Call it in a new process."""
     # A small model loads the libraries and compilers into memory.
     tiny = dataclasses.replace(cell, size="tiny")
     tiny.make_step(row, tiny.make_model(row, options), options)()

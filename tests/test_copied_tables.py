@@ -313,6 +313,20 @@ def choices():
     return found
 
 
+def served_scores():
+    """Scores and sizes of programs of the packaged model."""
+    cells, found = cells_of("serving", "PyTorch"), {}
+    rows = {
+        "SST-2, accuracy": ("20,000 phrases of SST-2: accuracy on 872 sentences", "SST-2"),
+        "STS-B, Spearman": ("STS-B: Spearman correlation", "STS-B"),
+    }
+    for name, (row, data) in rows.items():
+        for kind, column in (("float32", "`model.onnx`"), ("int8", "`model_quantized.onnx`")):
+            found[row, column] = [cells[name][kind]["score"]]
+            found[f"{data}: size, MB", column] = [cells[name][kind]["size"] / 1e6]
+    return found
+
+
 EMBEDDED = {
     "before": "before",
     "after 830 entailment pairs of XNLI": "after entailment",
@@ -328,7 +342,7 @@ COPIES = {
     ("guides/data_and_presets", "padded"): packed,
     ("guides/pretraining", "DIET-ABS"): pretraining,
     ("guides/finetuning", "DIET-REL"): finetuning,
-    ("guides/serve", "`model_quantized.onnx`"): lambda: served_scores(),
+    ("guides/serve", "`model_quantized.onnx`"): served_scores,
     ("guides/from_bert", "before healing"): conversion,
     ("guides/multilingual", "chance"): multilingual,
     ("guides/question_answering", "exact match"): answers,
@@ -510,20 +524,6 @@ def served():
     names = ("keras_diet, PyTorch", "keras_diet, JAX", "sentence-transformers")
     rates = [cell["sentences"] for cell in (*programs, *(cells[name] for name in names))]
     return [*(cell["milliseconds"] for cell in programs[:2]), *rates]
-
-
-def served_scores():
-    """Scores and sizes of programs of the packaged model."""
-    cells, found = cells_of("serving", "PyTorch"), {}
-    rows = {
-        "SST-2, accuracy": ("20,000 phrases of SST-2: accuracy on 872 sentences", "SST-2"),
-        "STS-B, Spearman": ("STS-B: Spearman correlation", "STS-B"),
-    }
-    for name, (row, data) in rows.items():
-        for kind, column in (("float32", "`model.onnx`"), ("int8", "`model_quantized.onnx`")):
-            found[row, column] = [cells[name][kind]["score"]]
-            found[f"{data}: size, MB", column] = [cells[name][kind]["size"] / 1e6]
-    return found
 
 
 CLAIMS = [

@@ -13,6 +13,7 @@ from keras_diet.data.columns import arrays, is_columns
 from keras_diet.data.epoch_dataset import EpochDataset, warn_of_workers
 from keras_diet.data.random_states import seeded
 from keras_diet.data.sources import OnePass
+from keras_diet.types import Columns
 
 # The rows of a batch, the texts of an example, and the tokens of a text.
 _ALL_AXES: tuple[int, ...] = (0, 1, 2)
@@ -45,8 +46,8 @@ def for_keras(data: EpochDataset) -> Any:
 
 
 def without_preprocessor(
-    x: Any, y: Any, sample_weight: Any, read: Callable[..., tuple[Any, Any, Any]]
-) -> tuple[Any, Any, Any]:
+    x: Any, y: Any, sample_weight: Any, read: Callable[..., Columns]
+) -> Columns:
     """Return what a user passes: columns after `read` has checked them, and datasets as they are.
 
     Keras reads arrays and datasets of arrays itself.

@@ -33,9 +33,6 @@ from keras_diet.models.hub.rebuild import rebuild_with_cached_positions
 from keras_diet.models.hub.task import HubTask
 from keras_diet.types import Config
 
-# With one of these arguments, a user knows that the head is new.
-_CLASSES = frozenset({"num_classes", "class_names"})
-
 
 class DietBertPreprocessor(HubPreprocessor):
     """A preprocessor of DietBert models."""
@@ -227,9 +224,11 @@ class DietBertTask(DocumentInputs, HubTask):
             preprocessor = cls._preprocessor_of(source, backbone.max_sequence_length)
         given = {name: value for name, value in arguments.items() if value is not None}
         task: Any = cls(backbone, preprocessor=preprocessor, **{**found, **given})
+        # Then the user knows that a head is new.
+        names_classes = bool(given.keys() & {"num_classes", "class_names"})
         if checkpoint is not None and has_head:
             head.assign(task, checkpoint, architecture)
-        elif checkpoint is not None and head is not NO_HEAD and not given.keys() & _CLASSES:
+        elif checkpoint is not None and head is not NO_HEAD and not names_classes:
             warnings.warn(
                 f"{checkpoint.source} has no head for this task. The head has new weights, so "
                 "train it before you use it.",

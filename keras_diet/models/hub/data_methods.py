@@ -287,8 +287,11 @@ class DataMethods(InferenceMethods):
                 default, means what the class describes.
         """
         given = {"optimizer": optimizer, "loss": loss, **kwargs}
-        is_auto = {name: isinstance(each, str) and each == "auto" for name, each in given.items()}
-        given = {name: each for name, each in given.items() if not is_auto[name]}
+        given = {
+            name: value
+            for name, value in given.items()
+            if not (isinstance(value, str) and value == "auto")
+        }
         super().compile(**self.compile_arguments(given))
         if self.optimizer is not None:
             sum_repeated_rows(self.optimizer)
