@@ -44,6 +44,8 @@ pytestmark = [
 ]
 # RoBERTa with other names.
 RENAMED = ("xlm-roberta", "camembert", "data2vec-text")
+# `transformers` has no code for it.
+JINA = ("jina_bert", "jina_bert-reglu")
 
 
 @pytest.mark.parametrize("model_type", ENCODERS)
@@ -143,7 +145,7 @@ def test_gradients_are_those_of_transformers(model_type, rng):
         backbone.token_embedding.weights[0],
         block.feedforward_output_dense.kernel,
         block.feedforward_layer_norm.weights[0],
-        *(bias.bucket_embedding for bias in backbone.encoder.position_biases),
+        *(weight for bias in backbone.encoder.position_biases for weight in bias.weights),
     ]
     found = gradients(
         lambda: weighted_sum(backbone(inputs, training=True)["sequence_output"], weights * mask),
@@ -562,6 +564,8 @@ FALSE += [("roformer", "rotary_value")]
         ("nomic_bert", {"hidden_size": None, "n_embd": 24}, "must have hidden_size.*n_embd.*save"),
         ("albert", {"num_hidden_groups": 3}, "`num_hidden_groups` must be 1"),
         ("ernie", {"use_task_id": True}, "`use_task_id` must be False"),
+        ("jina_bert", {"feed_forward_type": None}, "must be one of 'geglu', 'reglu'.*'original'"),
+        ("jina_bert", {"hidden_act": "relu"}, "`hidden_act` must be 'gelu'"),
         ("esm", {"position_embedding_type": None}, "must be 'rotary'.*type='absolute'"),
         ("bert", {"model_type": "gpt2"}, "`model_type` must be one of 'bert'.*'gpt2'"),
         ("deberta-v2", {"position_buckets": None}, "must be 256.*position_buckets=-1"),
@@ -625,7 +629,7 @@ WRITTEN |= {"hidden_size", "num_hidden_layers", "num_attention_heads", "intermed
 @any_backend
 @pytest.mark.parametrize(
     "model_type",
-    [each for each in ENCODERS if each not in ("t5-relu", "esm", "deberta", "deberta-v2")],
+    [each for each in ENCODERS if each not in ("t5-relu", "esm", "deberta", "deberta-v2", *JINA)],
 )
 def test_values_that_are_left_out_have_the_defaults_of_transformers(model_type):
     import transformers
@@ -864,6 +868,15 @@ def test_what_transformers_cannot_compute_is_not_written(make_model, model_type,
     assert not (tmp_path / "new").exists()
 
 
+# Without it, `transformers` would read a JinaBERT as a BERT, with new weights.
+CODE = "jinaai/jina-bert-implementation--"
+AUTO_MAP = {"AutoConfig": f"{CODE}configuration_bert.JinaBertConfig"}
+AUTO_MAP |= {"AutoModel": f"{CODE}modeling_bert.JinaBertModel"} | {
+    f"AutoModel{head}": f"{CODE}modeling_bert.JinaBert{head}"
+    for head in ("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
+}
+
+
 @any_backend
 def test_arguments_with_another_form_are_written(tmp_path):
     without_segments = DietBertBackbone.from_hugging_face(make("gte", type_vocab_size=0))
@@ -876,6 +889,7 @@ def test_arguments_with_another_form_are_written(tmp_path):
         (DietBertBackbone.from_hugging_face(without_windows), None, "local_attention", 128),
         (without_segments, None, "type_vocab_size", 0),
         (of_t5, "t5", "relative_attention_max_distance", 128),
+        (DietBertBackbone.from_hugging_face(make("jina_bert")), None, "auto_map", AUTO_MAP),
     ):
         backbone.export_to_hugging_face(tmp_path, model_type)
         assert json.loads((tmp_path / "config.json").read_text())[name] == value

@@ -6,6 +6,8 @@ import numpy as np
 import torch
 import transformers
 
+from tests.models import jina_bert
+
 LENGTH = 13
 VOCABULARY_SIZE = 41
 SIZES = {
@@ -66,6 +68,8 @@ ENCODERS = {
     "roformer": ("RoFormer", {"embedding_size": 20}),
     "modernbert": ("ModernBert", {**MODERN, **CLS}),
     "nomic_bert": ("NomicBert", {}),
+    "jina_bert": ("JinaBert", {"hidden_act": "gelu"}),
+    "jina_bert-reglu": ("JinaBert", {"hidden_act": "gelu", "feed_forward_type": "reglu"}),
     "jina_embeddings_v3": ("JinaEmbeddingsV3", {"rope_parameters": ROPE}),
     "gte": ("Gte", {"rope_parameters": ROPE}),
     "eurobert": ("EuroBert", {"rms_norm_eps": 1e-3, "mask_token_id": 4, "rope_parameters": ROPE}),
@@ -82,9 +86,10 @@ def make(model_type, head="Model", **changes):
         head = {"BertGeneration": "Encoder", "T5": "EncoderModel", "MT5": "EncoderModel"}.get(
             name, head
         )
-    config = getattr(transformers, f"{name}Config")(**{**SIZES, **options, **changes})
+    module = jina_bert if name == "JinaBert" else transformers
+    config = getattr(module, f"{name}Config")(**{**SIZES, **options, **changes})
     torch.manual_seed(5)
-    model = getattr(transformers, name + head)(config).eval()
+    model = getattr(module, name + head)(config).eval()
     for key, parameter in model.named_parameters():
         # Of layer normalizations, too.
         if parameter.requires_grad and parameter.ndim == 1:

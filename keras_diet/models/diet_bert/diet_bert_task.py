@@ -11,7 +11,7 @@ from tokenizers import normalizers
 
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
-from keras_diet.models.diet_bert.hugging_face.architectures import architecture_of
+from keras_diet.models.diet_bert.hugging_face.architectures import ARCHITECTURES, type_of
 from keras_diet.models.diet_bert.hugging_face.checkpoint import (
     is_hugging_face_folder,
     read_checkpoint,
@@ -207,7 +207,7 @@ class DietBertTask(DocumentInputs, HubTask):
         has_head = checkpoint is not None and head.is_in(checkpoint) and not is_new
         uses_pooler = cls.backbone_output == "pooled_output"
         if checkpoint is not None and not is_new:
-            architecture = architecture_of(checkpoint.config, checkpoint.source)
+            architecture = ARCHITECTURES[type_of(checkpoint.config)]
             if has_head:
                 argument = "`num_classes`" if issubclass(cls, ClassifierTask) else "the backbone"
                 remedy = f"Pass {argument} to `{cls.__name__}` for a new head."

@@ -164,6 +164,28 @@ _OF_T5 = {
     "relu": {"gated": False, "activation": "relu"},
     "gated-gelu": {"gated": True, "activation": "gelu_approximate"},
 }
+_OF_JINA = {"geglu": "gelu", "reglu": "relu"}
+_HEADS_OF_JINA = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
+
+
+def _read_jina(config: Config) -> Config:
+    gates = validation.choice("feed_forward_type", config["feed_forward_type"], tuple(_OF_JINA))
+    return {"activation": _OF_JINA[gates]}
+
+
+def _write_jina(arguments: Config) -> Config:
+    code = "jinaai/jina-bert-implementation--"
+    classes = {
+        "AutoModel" + head.removeprefix("Model"): f"{code}modeling_bert.JinaBert{head}"
+        for head in _HEADS_OF_JINA
+    }
+    return {
+        "feed_forward_type": "reglu" if arguments["activation"] == "relu" else "geglu",
+        # Without it, `transformers` would read a BERT.
+        "auto_map": {"AutoConfig": f"{code}configuration_bert.JinaBertConfig", **classes},
+    }
+
+
 _FEED_FORWARD = Field(
     lambda config: _OF_T5[
         validation.choice("feed_forward_proj", config["feed_forward_proj"], tuple(_OF_T5))
@@ -188,9 +210,12 @@ _EMBEDDINGS = {
     "segment_embedding": "embeddings.token_type_embeddings",
     "embeddings_layer_norm": "embeddings.LayerNorm",
 }
-_BERT_BLOCK = {
+_BERT_ATTENTION = {
     **_in("encoder.layer.{}.attention.self", query="query", key="key", value="value"),
     **_in("encoder.layer.{}.attention.output", output="dense", attention_layer_norm="LayerNorm"),
+}
+_BERT_BLOCK = {
+    **_BERT_ATTENTION,
     "intermediate": "encoder.layer.{}.intermediate.dense",
     **_in(
         "encoder.layer.{}.output", feedforward_output="dense", feedforward_layer_norm="LayerNorm"
@@ -594,6 +619,31 @@ ARCHITECTURES: dict[str, Architecture] = {
             "cls.predictions.bias",
         ),
     ),
+    "jina_bert": dataclasses.replace(
+        _BERT,
+        name="JinaBert",
+        layers={
+            **_EMBEDDINGS,
+            **_BERT_ATTENTION,
+            ("intermediate", "gate"): "encoder.layer.{}.mlp.gated_layers",
+            **_in(
+                "encoder.layer.{}.mlp", feedforward_output="wo", feedforward_layer_norm="layernorm"
+            ),
+            **_POOLER,
+        },
+        constants={"position_encoding": "alibi", "segment_encoding": "input", "gated": True},
+        names={"activation": None},
+        fields=(Field(_read_jina, _write_jina),),
+        defaults={"feed_forward_type": "original"},
+        required={
+            **_ENCODER,
+            "model_type": "bert",
+            "position_embedding_type": "alibi",
+            "hidden_act": "gelu",
+        },
+        zeros=("encoder.layer.{}.mlp.gated_layers.bias",),
+        masked_lm_activation="gelu",
+    ),
     "jina_embeddings_v3": Architecture(
         name="JinaEmbeddingsV3",
         base="roberta",
@@ -676,12 +726,14 @@ ARCHITECTURES: dict[str, Architecture] = {
 }
 
 
-def architecture_of(config: Config, source: str) -> Architecture:
-    """Return the entry of the table for a configuration.
+def type_of(config: Config) -> str:
+    """Return the name of the entry of the table for a configuration.
 
     Raises:
         ValueError: If the table has no entry for its `model_type`.
     """
     model_type = str(config.get("model_type"))
     validation.choice("model_type", model_type, tuple(ARCHITECTURES))
-    return ARCHITECTURES[model_type]
+    # JinaBERT calls itself a BERT.
+    is_jina = model_type == "bert" and config.get("position_embedding_type") == "alibi"
+    return "jina_bert" if is_jina else model_type

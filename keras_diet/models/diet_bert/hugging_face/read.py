@@ -5,7 +5,7 @@ from typing import Any
 
 import keras
 
-from keras_diet.models.diet_bert.hugging_face.architectures import architecture_of
+from keras_diet.models.diet_bert.hugging_face.architectures import ARCHITECTURES, type_of
 from keras_diet.models.diet_bert.hugging_face.checkpoint import Checkpoint, read_checkpoint
 from keras_diet.models.diet_bert.hugging_face.weights import set_weights
 from keras_diet.types import DType
@@ -78,9 +78,10 @@ def read_backbone(
 
 def backbone_of_checkpoint(cls: type[keras.Model], checkpoint: Checkpoint, **arguments: Any) -> Any:
     """Return the backbone of a checkpoint. Arguments replace those of its configuration."""
-    architecture = architecture_of(checkpoint.config, checkpoint.source)
+    model_type = type_of(checkpoint.config)
+    architecture = ARCHITECTURES[model_type]
     of_config = architecture.backbone_arguments(checkpoint.config, checkpoint.source)
     backbone = cls(**{**of_config, **arguments})
     set_weights(backbone, checkpoint, architecture)
-    backbone.hugging_face_type = checkpoint.config["model_type"]
+    backbone.hugging_face_type = model_type
     return backbone
