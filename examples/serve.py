@@ -49,7 +49,7 @@ def main(folder, port=8000, program="model.onnx"):
     max_length, pad_id = tokenizer.truncation["max_length"], tokenizer.padding["pad_id"]
     tokenizer.no_truncation()  # A long text is an error.
     with open(f"{folder}/tokenizer_config.json") as file:  # Whether "[SEP]" in a text is a word.
-        tokenizer.encode_special_tokens = json.load(file)["split_special_tokens"]
+        tokenizer.encode_special_tokens = json.load(file).get("split_special_tokens", False)
     waiting, session = queue.Queue(), onnxruntime.InferenceSession(f"{folder}/onnx/{program}")
     vectors = {each.name for each in session.get_outputs() if len(each.shape) == 2}
     if not (outputs := vectors & {"sentence_embedding", "logits"}):

@@ -253,6 +253,15 @@ def test_a_vocabulary_larger_than_the_embedding_is_refused(tmp_path):
         DietBertTextClassifier.from_preset(tmp_path, num_classes=3)
 
 
+@any_backend
+@pytest.mark.parametrize("cls", [DietBertTextClassifier, DietBertBackbone])
+def test_a_folder_of_hugging_face_is_no_preset(cls, tmp_path):
+    backbone = tiny_backbone(position_encoding="input", segment_encoding="input")
+    backbone.export_to_hugging_face(tmp_path, "bert")
+    with pytest.raises(ValueError, match=r"`preset` must be .*preset=.*`from_hugging_face` of"):
+        cls.from_preset(tmp_path)
+
+
 # === Names ===
 
 NAME = "diet_bert_of_a_test"

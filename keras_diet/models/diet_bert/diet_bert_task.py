@@ -13,7 +13,6 @@ from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
 from keras_diet.models.diet_bert.hugging_face.architectures import ARCHITECTURES, type_of
 from keras_diet.models.diet_bert.hugging_face.checkpoint import (
-    is_hugging_face_folder,
     read_checkpoint,
 )
 from keras_diet.models.diet_bert.hugging_face.heads import (
@@ -29,6 +28,7 @@ from keras_diet.models.diet_bert.hugging_face_tokenizer import HuggingFaceTokeni
 from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.document_inputs import DocumentInputs
 from keras_diet.models.hub.preprocessor import HubPreprocessor
+from keras_diet.models.hub.presets import is_hugging_face_folder
 from keras_diet.models.hub.rebuild import rebuild_with_cached_positions
 from keras_diet.models.hub.task import HubTask
 from keras_diet.types import Config

@@ -11,8 +11,8 @@ from keras_hub.tokenizers import WordPieceTokenizer
 
 from keras_diet.data.columns import in_graph
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
-from keras_diet.models.diet_bert.hugging_face.checkpoint import is_hugging_face_folder
 from keras_diet.models.diet_bert.hugging_face.tokenizer_files import read_words, word_pieces
+from keras_diet.models.hub.presets import is_hugging_face_folder
 from keras_diet.models.hub.tokenizer import FastTokenizer
 from keras_diet.types import Config
 

@@ -11,7 +11,11 @@ from keras_diet import validation
 from keras_diet._compat import flatten_layers
 from keras_diet.models.hub.onnx_file import example_sizes, write_onnx
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
-from keras_diet.models.hub.presets import finish_replacing, whole_preset
+from keras_diet.models.hub.presets import (
+    finish_replacing,
+    is_hugging_face_folder,
+    whole_preset,
+)
 from keras_diet.models.hub.repairs import open_sizes_of_gathers
 
 if TYPE_CHECKING:
@@ -73,8 +77,9 @@ class ModelFiles(Model):
             backbone. Then the head is new.
 
         Raises:
-            ValueError: If the preset is unknown, if its backbone does not fit the class, or if a
-                classifier gets neither `num_classes` nor `class_names` and the preset has no head.
+            ValueError: If the preset is unknown, or a folder of Hugging Face; if its backbone does
+                not fit the class; or if a classifier gets neither `num_classes` nor `class_names`
+                and the preset has no head.
 
         Example:
 
@@ -86,6 +91,12 @@ class ModelFiles(Model):
         ```
         """
         finish_replacing(preset)
+        if is_hugging_face_folder(preset):
+            raise ValueError(
+                "`preset` must be a preset of Keras. Received: a folder of Hugging Face, "
+                f"preset={os.fspath(preset)!r}. `from_hugging_face` of the classes of "
+                "`DietBertBackbone` reads it."
+            )
         model = super().from_preset(os.fspath(preset), load_weights=load_weights, **kwargs)
         if "trainable" in kwargs:
             # Files list the layers that differ from the saved flag, not from this one.

@@ -7,6 +7,7 @@ import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 # What each part of a preset writes. A task also writes its backbone and its preprocessor.
 _MODEL = ("model*.weights.h5", "model.weights.json", "task.json", "task.weights.h5")
@@ -15,6 +16,14 @@ _CONFIG = Path("config.json")
 _UNFINISHED = ".unfinished-"
 # The names of the files that a preset removes. A temporary folder with this list is complete.
 _REMOVED = Path(".removed.json")
+
+
+def is_hugging_face_folder(source: Any) -> bool:
+    """Return whether `source` is a local folder, but not a preset of KerasHub."""
+    if not isinstance(source, (str, os.PathLike)) or not (Path(source) / _CONFIG).is_file():
+        return False
+    # Only KerasHub's configurations name a class.
+    return "registered_name" not in json.loads((Path(source) / _CONFIG).read_text("utf-8"))
 
 
 @contextlib.contextmanager

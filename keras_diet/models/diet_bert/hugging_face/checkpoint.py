@@ -11,6 +11,7 @@ import ml_dtypes  # noqa: F401  NumPy knows bfloat16 after this import.
 import numpy as np
 from safetensors import safe_open
 
+from keras_diet.models.hub.presets import is_hugging_face_folder
 from keras_diet.types import Config
 
 WEIGHTS = "model.safetensors"
@@ -90,14 +91,6 @@ def _files_of_weights(folder):
 def names_of_shards(folder: str | os.PathLike[str]) -> set[str]:
     """Return the names of the files of a model of several files."""
     return set(optional_json(folder, INDEX).get("weight_map", {}).values())
-
-
-def is_hugging_face_folder(source: Any) -> bool:
-    """Return whether `source` is a local folder, but not a preset of KerasHub."""
-    if not isinstance(source, (str, os.PathLike)) or not Path(source).is_dir():
-        return False
-    # Only KerasHub's configurations name a class.
-    return "registered_name" not in read_json(source, "config.json")
 
 
 def is_of_transformers(value: Any) -> bool:

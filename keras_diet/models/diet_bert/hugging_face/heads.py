@@ -14,7 +14,6 @@ from keras_diet._compat import flatten_layers
 from keras_diet.models.diet_bert.hugging_face.architecture import Architecture
 from keras_diet.models.diet_bert.hugging_face.checkpoint import (
     Checkpoint,
-    is_hugging_face_folder,
     optional_json,
     read_json,
 )
@@ -24,6 +23,7 @@ from keras_diet.models.diet_bert.hugging_face.weights import (
     check_tied,
     parts_of_layer,
 )
+from keras_diet.models.hub.presets import is_hugging_face_folder
 from keras_diet.types import Config
 
 # Our names of the poolings of sentence-transformers.
