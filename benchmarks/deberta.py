@@ -2,7 +2,8 @@
 
 Random weights with the sizes of DeBERTa-v3-small. The rows take turns. `transformers` runs on
 PyTorch only. The row `no_positions` is our encoder without the scores of positions, which shows
-what these scores cost.
+what these scores cost. The row `in_torch_loop` is our encoder with the optimizer and the loop of
+PyTorch, as `transformers` has them.
 
     KERAS_BACKEND=jax python -m benchmarks.deberta --output runs/deberta_jax.json
 """
@@ -79,6 +80,15 @@ def make_step(row: str, size: str, step: str, shape: tuple[int, int]) -> Callabl
             **sizes, position_encoding=encoding, segment_encoding="none", activation="gelu"
         )
         model = keras.Model(backbone.input, backbone.output["sequence_output"])
+    if row == "in_torch_loop":
+        parameters = [variable.value for variable in model.trainable_variables]
+        return bert_models.make_torch_step(
+            lambda inputs: {"states": model(inputs, training=True)},
+            parameters,
+            step,
+            inputs,
+            {"states": targets},
+        )
     return bert_models.make_step(row, model, step, inputs, targets)
 
 
@@ -86,9 +96,9 @@ def measure_cell(
     size: str, step: str, shape: tuple[int, int], rounds: int
 ) -> dict[str, dict[str, Any]]:
     keras.backend.clear_session()
-    rows = ("keras_diet", "no_positions", "kerashub", "hugging_face")
-    if keras.config.backend() != "torch":
-        rows = rows[:3]
+    rows = ["keras_diet", "no_positions", "kerashub"]
+    if keras.config.backend() == "torch":
+        rows += ["hugging_face", *["in_torch_loop"] * (step == "training")]
     steps = {row: make_step(row, size, step, shape) for row in rows}
     return measure.compare(steps, rounds, "keras_diet")
 
@@ -98,6 +108,8 @@ INTRODUCTION = """\
 - *keras_diet / row* is the time of keras_diet, divided by the time of the row: the median of the
   ratios in each round. Below 1, keras_diet is faster.
 - *no_positions* is our encoder without the scores of positions.
+- *in_torch_loop* is our encoder with the loop and the optimizer of PyTorch, as *hugging_face*. The
+  other rows have those of Keras.
 """
 
 

@@ -15,7 +15,8 @@ def test_rows_compute_and_alternate(tmp_path):
     cells = json.loads(path.read_text())["PyTorch"]["cells"]
     assert list(cells) == ["training, 2x9", "inference, 2x9"]
     rows = ["keras_diet", "no_positions", "kerashub", "hugging_face"]
-    assert list(cells["training, 2x9"]) == rows
+    assert list(cells["inference, 2x9"]) == rows
+    assert list(cells["training, 2x9"]) == [*rows, "in_torch_loop"]
     row = cells["inference, 2x9"]["kerashub"]
     quotient = f"{1 / row['ratio_to_keras_diet']:.2f}"
     assert f"| inference, 2x9 | kerashub | {row['milliseconds']:.0f} | {quotient} |" in (
