@@ -44,7 +44,10 @@ ENCODINGS = {
     "none": {"position_encoding": "none", **AT_INPUT},
     **{
         name: {"position_encoding": name, **AT_INPUT}
-        for name in ("alibi", "kerple", "sandwich", "fire", "rotary", "transformer_xl")
+        for name in (
+            *("alibi", "kerple", "sandwich", "fire", "rotary", "transformer_xl"),
+            *("deberta", "query_relative", "log_cpb", "forgetting"),
+        )
     },
 }
 OTHERS = ("kerashub", "hugging_face")

@@ -59,9 +59,7 @@ def test_every_encoding_and_the_other_libraries_are_timed(output, capsys):
     assert rows.keys() == (bert_models.ENCODINGS.keys() - {"diet_abs_in_torch_loop"}) | others
     timed = {values["position_encoding"] for values in bert_models.ENCODINGS.values()}
     # No benchmark has results of these.
-    untimed = {"t5_input", "alibi", "kerple", "sandwich", "fire", "rotary", "transformer_xl"}
-    untimed |= {"query_relative", "log_cpb", "forgetting", "deberta", "deberta_v1"}
-    assert timed | untimed == set(POSITION_ENCODINGS)
+    assert timed | {"t5_input", "deberta_v1"} == set(POSITION_ENCODINGS)
     check_rows(rows, others, output, capsys.readouterr().out)
 
 
