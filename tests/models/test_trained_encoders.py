@@ -871,10 +871,8 @@ def test_what_transformers_cannot_compute_is_not_written(make_model, model_type,
 # Without it, `transformers` would read a JinaBERT as a BERT, with new weights.
 CODE = "jinaai/jina-bert-implementation--"
 AUTO_MAP = {"AutoConfig": f"{CODE}configuration_bert.JinaBertConfig"}
-AUTO_MAP |= {"AutoModel": f"{CODE}modeling_bert.JinaBertModel"} | {
-    f"AutoModel{head}": f"{CODE}modeling_bert.JinaBert{head}"
-    for head in ("ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
-}
+AUTO_MAP |= {"AutoModel": f"{CODE}modeling_bert.JinaBertModel"}
+AUTO_MAP |= {f"AutoModel{head}": f"{CODE}modeling_bert.JinaBert{head}" for head in HEADS}
 
 
 @any_backend

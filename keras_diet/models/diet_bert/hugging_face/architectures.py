@@ -165,7 +165,6 @@ _OF_T5 = {
     "gated-gelu": {"gated": True, "activation": "gelu_approximate"},
 }
 _OF_JINA = {"geglu": "gelu", "reglu": "relu"}
-_HEADS_OF_JINA = ("Model", "ForMaskedLM", "ForSequenceClassification", "ForTokenClassification")
 
 
 def _read_jina(config: Config) -> Config:
@@ -177,7 +176,7 @@ def _write_jina(arguments: Config) -> Config:
     code = "jinaai/jina-bert-implementation--"
     classes = {
         "AutoModel" + head.removeprefix("Model"): f"{code}modeling_bert.JinaBert{head}"
-        for head in _HEADS_OF_JINA
+        for head in ("Model", *_BERT.heads)
     }
     return {
         "feed_forward_type": "reglu" if arguments["activation"] == "relu" else "geglu",
