@@ -8,7 +8,8 @@ import pytest
 from benchmarks import gpu, measure
 from keras_diet import _backend
 
-pytestmark = pytest.mark.any_backend
+# A list, because a module that has only the marker is not imported with JAX.
+pytestmark = [pytest.mark.any_backend]
 
 
 def test_runs_to_the_end_on_a_cpu(tmp_path, monkeypatch, capsys):
