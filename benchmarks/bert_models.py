@@ -55,14 +55,15 @@ OTHERS = ("kerashub", "hugging_face")
 ROWS = ("input", *OTHERS, *(name for name in ENCODINGS if name != "input"))
 STEPS = ("training", "inference")
 DTYPES = ("float32", "mixed_bfloat16")
-ON_TORCH = ("hugging_face", "diet_abs_exact_gelu", "diet_abs_in_torch_loop")
+IN_TORCH_LOOP = ("diet_abs_in_torch_loop", "deberta_in_torch_loop")
+ON_TORCH = ("hugging_face", "diet_abs_exact_gelu", *IN_TORCH_LOOP)
 
 
 def has_row(row: str, step: str) -> bool:
     """Whether this backend has the row for a step."""
     if row in ON_TORCH and keras.config.backend() != "torch":
         return False
-    steps = {"diet_abs_cached": "inference", "diet_abs_in_torch_loop": "training"}
+    steps = {"diet_abs_cached": "inference", **dict.fromkeys(IN_TORCH_LOOP, "training")}
     return steps.get(row, step) == step
 
 
@@ -75,10 +76,12 @@ def make_model(
     **options: Any,
 ) -> Any:
     """Return the model of a row, with random weights. Only some models have other options."""
-    arguments = {**SIZES[size], "vocabulary_size": VOCABULARY_SIZE, "dropout": dropout}
-    arguments["max_sequence_length"] = max(length, 512)
+    sizes = {**SIZES[size], "vocabulary_size": VOCABULARY_SIZE}
     if row == "hugging_face":
-        return make_hugging_face_model(**arguments, **options)
+        rates = dict.fromkeys(("hidden_dropout_prob", "attention_probs_dropout_prob"), dropout)
+        positions = {"max_position_embeddings": max(length, 512)}
+        return make_hugging_face_model("BertConfig", **sizes, **rates, **positions)
+    arguments = {**sizes, "dropout": dropout, "max_sequence_length": max(length, 512)}
     if row == "kerashub":
         return keras_hub.models.BertBackbone(**arguments, dtype=dtype)
     model = DietBertBackbone(**arguments, **ENCODINGS[row], dtype=dtype, **options)
@@ -88,30 +91,26 @@ def make_model(
 
 
 def make_hugging_face_model(
+    config: str,
     vocabulary_size: int,
     num_layers: int,
     hidden_dim: int,
     num_heads: int,
     intermediate_dim: int,
-    dropout: float,
-    max_sequence_length: int,
-    attn_implementation: str = "sdpa",
+    **options: Any,
 ) -> Any:
     import torch
     import transformers
 
-    config = transformers.BertConfig(
-        vocab_size=vocabulary_size,
-        hidden_size=hidden_dim,
-        num_hidden_layers=num_layers,
-        num_attention_heads=num_heads,
-        intermediate_size=intermediate_dim,
-        hidden_dropout_prob=dropout,
-        attention_probs_dropout_prob=dropout,
-        max_position_embeddings=max_sequence_length,
-        attn_implementation=attn_implementation,
-    )
-    return transformers.BertModel(config).to("cuda" if torch.cuda.is_available() else "cpu")
+    sizes = {
+        "vocab_size": vocabulary_size,
+        "hidden_size": hidden_dim,
+        "num_hidden_layers": num_layers,
+        "num_attention_heads": num_heads,
+        "intermediate_size": intermediate_dim,
+    }
+    model = transformers.AutoModel.from_config(getattr(transformers, config)(**sizes, **options))
+    return model.to("cuda" if torch.cuda.is_available() else "cpu")
 
 
 def count_weights(row: str, model: Any) -> int:
@@ -157,7 +156,7 @@ def make_step(
         model.train(step == "training")
         forward, parameters = hugging_face_forward(model, dtype), list(model.parameters())
         return make_torch_step(forward, parameters, step, inputs, targets)
-    if row == "diet_abs_in_torch_loop":
+    if row in IN_TORCH_LOOP:
         # `parameters()` is empty in models that follow KerasHub.
         parameters = [variable.value for variable in model.trainable_variables]
         return make_torch_step(lambda x: model(x, training=True), parameters, step, inputs, targets)
@@ -177,11 +176,13 @@ def make_step_of_row(
     step: str,
     dtype: str = "float32",
     dropout: float = DROPOUT,
+    jit_compile: bool = True,
     **options: Any,
 ) -> Callable[[], Any]:
     """Return a step of a new model of a row, with `shape[0]` sequences of `shape[1]` tokens."""
     model = make_model(row, size, shape[1], dtype, dropout, **options)
-    return make_step(row, model, step, make_inputs(*shape), make_targets(size, *shape), dtype)
+    inputs, targets = make_inputs(*shape), make_targets(size, *shape)
+    return make_step(row, model, step, inputs, targets, dtype, jit_compile)
 
 
 def hugging_face_forward(model: Any, dtype: str) -> Callable[[dict], dict]:
@@ -197,10 +198,8 @@ def hugging_face_forward(model: Any, dtype: str) -> Callable[[dict], dict]:
                 token_type_ids=torch.as_tensor(inputs["segment_ids"], device=device),
                 attention_mask=torch.as_tensor(inputs["padding_mask"], device=device),
             )
-        return {
-            "sequence_output": outputs.last_hidden_state,
-            "pooled_output": outputs.pooler_output,
-        }
+        names = {"sequence_output": "last_hidden_state", "pooled_output": "pooler_output"}
+        return {name: outputs[key] for name, key in names.items() if key in outputs}
 
     return forward
 

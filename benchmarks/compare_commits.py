@@ -8,128 +8,108 @@ round, so that a busy machine slows both. A ratio is the median of the ratios of
     KERAS_BACKEND=jax python -m benchmarks.compare_commits ../before --output runs/compare_jax.json
 """
 
-import argparse
+import functools
+import inspect
+import itertools
 import json
-import os
-import random
-import statistics
 import subprocess
 import sys
-import time
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
-ROOT = Path(__file__).resolve().parents[1]
-SIZES, LENGTHS, TOKENS = ("small", "base"), (128, 512), 1024
+from benchmarks import measure, results
+
 ROWS = ("input", "diet_abs", "diet_rel", "shaw", "t5", "tupe_rel")
 
 
-def work():
-    """Time a step whenever a line on standard input asks for it."""
+def work() -> None:
+    """Take a step whenever a line on standard input names it. Steps of other sizes are deleted."""
+    import json
+    import sys
+
     from benchmarks import bert_models
 
-    steps = {}
+    steps, sizes = {}, None
     for line in sys.stdin:
-        command, row, size, length = json.loads(line)
-        if command == "make":
-            model = bert_models.make_model(row, size, length)
-            inputs = bert_models.make_inputs(TOKENS // length, length)
-            step = bert_models.make_step(row, model, "inference", inputs, None)
-            steps[row, size, length] = step
-        elif command == "forget":
-            steps.clear()
-        start = time.perf_counter()
-        if command != "forget":
-            steps[row, size, length]()
-        print("seconds", time.perf_counter() - start, flush=True)
+        row, size, shape = json.loads(line)
+        if sizes != (size, shape):
+            steps, sizes = {}, (size, shape)
+        if row not in steps:
+            model = bert_models.make_model(row, size, shape[1])
+            inputs = bert_models.make_inputs(*shape)
+            steps[row] = bert_models.make_step(row, model, "inference", inputs, None)
+        steps[row]()
+        print("done", flush=True)
 
 
 class Worker:
-    """The process of a checkout."""
+    """The process of a checkout, which need not have this module."""
 
-    def __init__(self, checkout):
-        environment = {**os.environ, "PYTHONPATH": str(checkout)}
-        command = [sys.executable, __file__, "--work"]
-        self.process = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, env=environment
-        )
+    def __init__(self, checkout: Path) -> None:
+        command = [sys.executable, "-c", f"{inspect.getsource(work)}\nwork()"]
+        pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE}
+        self.process = subprocess.Popen(command, text=True, cwd=checkout, **pipes)
 
-    def ask(self, *command):
-        """Send a command and return the seconds that it took."""
-        self.process.stdin.write(json.dumps(command) + "\n")
-        self.process.stdin.flush()
+    def step(self, *step: Any) -> None:
+        print(json.dumps(step), file=self.process.stdin, flush=True)
         for line in self.process.stdout:
-            if line.startswith("seconds"):
-                return float(line.split()[1])
+            if line == "done\n":
+                return
         raise RuntimeError("A worker has stopped. Its error is above.")
 
 
-def compare(workers, rows, size, length, rounds):
-    """Return the seconds of each row for each worker."""
-    for row in rows:
-        for worker in workers.values():
-            worker.ask("make", row, size, length)
-            worker.ask("step", row, size, length)
-    seconds = {row: {name: [] for name in workers} for row in rows}
-    for _ in range(rounds):
-        pairs = [(row, name) for row in rows for name in workers]
-        for row, name in random.sample(pairs, len(pairs)):
-            seconds[row][name].append(workers[name].ask("step", row, size, length))
-    for worker in workers.values():
-        worker.ask("forget", None, None, None)
-    return seconds
+def measure_cell(
+    workers: dict[str, Worker], rows: Sequence[str], size: str, shape: tuple, rounds: int
+) -> dict[str, dict[str, list[float]]]:
+    """Return the seconds of each row for each checkout."""
+    steps = {
+        (row, name): functools.partial(worker.step, row, size, shape)
+        for row in rows
+        for name, worker in workers.items()
+    }
+    # The first steps compile.
+    measure.time_in_turn(steps, 2)
+    times = measure.time_in_turn(steps, rounds)
+    return {row: {name: times[row, name] for name in workers} for row in rows}
 
 
-def ratio(seconds, others):
-    return statistics.median([a / b for a, b in zip(seconds, others, strict=True)])
+def make_page(runs: dict[str, Any]) -> str:
+    return results.page_of("Step times of two checkouts", "", runs, make_tables)
 
 
-TABLE = """| model | this, ms | other, ms | this / other | this / its `input` |
-|---|---|---|---|---|"""
+def make_tables(run: dict[str, Any]) -> list[str]:
+    columns = ["step", "model", "this, ms", "other, ms", "this / other", "this / its `input`"]
+    rows = []
+    for name, cell in run["cells"].items():
+        for row, times in cell.items():
+            this, other = times["this"], times["other"]
+            medians = (measure.median_and_quartiles(each)[0] for each in (this, other))
+            ratios = (measure.ratio(this, each)[0] for each in (other, cell["input"]["this"]))
+            numbers = (f"{1000 * median:.1f}" for median in medians)
+            rows.append([name, row, *numbers, *(f"{ratio:.3f}" for ratio in ratios)])
+    return results.markdown_table(columns, rows)
 
 
-def as_row(name, result):
-    """Return a result as a row of the table."""
-    times = f"{result['this_milliseconds']:.1f} | {result['other_milliseconds']:.1f}"
-    return f"| {name} | {times} | {result['ratio']:.3f} | {result['ratio_to_input']:.3f} |"
-
-
-def main():
-    parser = argparse.ArgumentParser(description=__doc__.split("\n\n")[0])
-    parser.add_argument("other", nargs="?", help="folder of the other checkout")
-    parser.add_argument("--sizes", nargs="+", choices=SIZES, default=SIZES)
-    parser.add_argument("--lengths", nargs="+", type=int, default=LENGTHS, help="in tokens")
-    parser.add_argument("--rows", nargs="+", choices=ROWS, default=ROWS[:3], metavar="ROW")
-    parser.add_argument("--rounds", type=int, default=15)
-    parser.add_argument("--output", help="file of results, in JSON")
-    parser.add_argument("--work", action="store_true", help=argparse.SUPPRESS)
-    options = parser.parse_args()
-    if options.work:
-        work()
-        return
-    if options.other is None or not Path(options.other, "benchmarks").is_dir():
-        parser.error(f"`other` must be the folder of a checkout. Received: {options.other}")
-    workers = {"this": Worker(ROOT), "other": Worker(Path(options.other).resolve())}
-    results = {}
-    print(TABLE)
-    for size in options.sizes:
-        for length in options.lengths:
-            rows = [row for row in options.rows if row != "input"]
-            seconds = compare(workers, ["input", *rows], size, length, options.rounds)
-            for row, by_worker in seconds.items():
-                this, other = by_worker["this"], by_worker["other"]
-                name = f"{row}, {size}, {TOKENS // length} x {length}"
-                results[name] = {
-                    "this_milliseconds": 1000 * statistics.median(this),
-                    "other_milliseconds": 1000 * statistics.median(other),
-                    "ratio": ratio(this, other),
-                    "ratio_to_input": ratio(this, seconds["input"]["this"]),
-                    "fastest_ratio": min(this) / min(other),
-                    "other_ratio_to_input": ratio(other, seconds["input"]["other"]),
-                }
-                print(as_row(name, results[name]), flush=True)
-    if options.output:
-        Path(options.output).parent.mkdir(parents=True, exist_ok=True)
-        Path(options.output).write_text(json.dumps(results, indent=1))
+def main(argv: Sequence[str] | None = None) -> None:
+    parser = results.make_parser(__doc__)
+    add, sizes, shapes = parser.add_argument, ["small", "base"], [(8, 128), (2, 512)]
+    add("other", type=Path, help="folder of the other checkout")
+    add("--sizes", nargs="+", default=sizes, help="sizes of BERT")
+    add("--shapes", type=results.shape, nargs="+", default=shapes, help="sequences x tokens")
+    add("--rows", nargs="+", choices=ROWS, default=ROWS[:3], metavar="ROW", help="besides `input`")
+    add("--rounds", type=int, default=15, help="timed steps of each row")
+    options = results.parse(parser, argv)
+    run = results.start(__spec__.name, options, ("rounds",), other=str(options.other))
+    workers = {"this": Worker(measure.ROOT), "other": Worker(options.other)}
+    rows = dict.fromkeys(("input", *options.rows))
+    cells = {
+        f"{size}, {shape[0]} x {shape[1]} tokens": functools.partial(
+            measure_cell, workers, list(rows), size, shape, options.rounds
+        )
+        for size, shape in itertools.product(options.sizes, options.shapes)
+    }
+    results.measure_cells(options, run, cells, make_page)
 
 
 if __name__ == "__main__":

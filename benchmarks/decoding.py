@@ -21,11 +21,9 @@ from typing import Any
 
 import numpy as np
 
-from benchmarks import measure
-from benchmarks.results import make_parser, markdown_table, measure_cells, page_of, parse, start
+from benchmarks import measure, results
 from keras_diet import models, samplers
 
-MODULE = "benchmarks.decoding"
 VOCABULARY_SIZE = 4000
 SIZES = {"num_layers": 3, "num_heads": 4, "hidden_dim": 256, "intermediate_dim": 1024}
 OTHERS = ("transformers", "ctranslate2")
@@ -171,7 +169,7 @@ def measure_cell(
 
 
 def make_page(runs: dict[str, Any]) -> str:
-    return page_of("Beam search", "", runs, make_tables)
+    return results.page_of("Beam search", "", runs, make_tables)
 
 
 def make_tables(run: dict[str, Any]) -> list[str]:
@@ -187,17 +185,17 @@ def make_tables(run: dict[str, Any]) -> list[str]:
         *("batch size, beams", "keras_diet, ms", "transformers, ms", "CTranslate2, ms"),
         *("keras_diet / transformers", "keras_diet / CTranslate2"),
     )
-    return markdown_table(columns, rows)
+    return results.markdown_table(columns, rows)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = make_parser(__doc__)
+    parser = results.make_parser(__doc__)
     parser.add_argument("--batch-sizes", nargs="+", type=int, default=[1, 32])
     parser.add_argument("--beams", nargs="+", type=int, default=[4, 10])
     parser.add_argument("--length", type=int, default=32, help="tokens of sources and targets")
     parser.add_argument("--rounds", type=int, default=7, help="calls of each library")
-    options = parse(parser, argv)
-    run = start(MODULE, options, ("length", "rounds"), **SIZES)
+    options = results.parse(parser, argv)
+    run = results.start(__spec__.name, options, ("length", "rounds"), **SIZES)
     tokenizer = make_tokenizer()
     translator = make_translator(tokenizer, options.length)
     with (
@@ -211,7 +209,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             )
             for batch_size, beams in itertools.product(options.batch_sizes, options.beams)
         }
-        measure_cells(options, run, cells, make_page)
+        results.measure_cells(options, run, cells, make_page)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What only a GPU shows: kernels with a bias, their gradients, and training steps in bfloat16.
+"""What only a GPU shows about one attention layer: kernels with a bias, and their gradients.
 
 The parts are:
 
@@ -9,44 +9,33 @@ The parts are:
 - `attention`: time and memory of one attention layer with each bias by distance, forward and
   backward, by length. On PyTorch also without a bias (`sdpa`), with FlexAttention, and with the
   bias of T5 and MPNet in Hugging Face's library;
-- `packed`: the same for sequences of one document, of 16 documents, and with a window;
-- `training`: a training step of BERT, beside KerasHub's BERT, and on PyTorch beside Hugging Face's
-  BERT with two of its implementations of attention.
+- `packed`: the same for sequences of one document, of 16 documents, and with a window.
 
-The last table says whether "auto" may choose `"indexed"`. What it needs is measured first. A row
-that does not fit into memory is marked. The results are written after each row. After `--minutes`
-no row begins. `--resume` continues, and repeats rows with an error. It also runs without a GPU, for
-which the last command has small sizes. TensorFlow has no results.
+A row alternates with the first row of its table. The last table says whether "auto" may choose
+`"indexed"`. What it needs is measured first. A row that does not fit into memory is marked. The
+results are written after each row. After `--minutes` no row begins. `--resume` continues, and
+repeats rows with an error. It also runs without a GPU, for which the last command has small sizes.
+TensorFlow has no results.
 
     KERAS_BACKEND=torch python -m benchmarks.gpu --rounds 10 --minutes 9 --resume \\
         --output runs/gpu_torch.json
     KERAS_BACKEND=jax python -m benchmarks.gpu --rounds 10 --minutes 9 --resume \\
         --output runs/gpu_jax.json
-    KERAS_BACKEND=torch python -m benchmarks.gpu --size tiny --batches 2x32 --lengths 64 \\
+    KERAS_BACKEND=torch python -m benchmarks.gpu --size tiny --lengths 64 \\
         --packed 2x64 --indexed 61x83 --rounds 2
 """
 
 import argparse
 import functools
 import math
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
-from tqdm import tqdm
 
-from benchmarks import bert_models, measure
-from benchmarks.results import (
-    make_parser,
-    markdown_table,
-    page_of,
-    parse,
-    save,
-    start,
-)
+from benchmarks import bert_models, measure, results
 from keras_diet import layers
 from keras_diet.layers import BiasedMultiHeadAttention, ScoreTerms
 from keras_diet.layers.attention.dot_product import attend
@@ -54,10 +43,7 @@ from keras_diet.layers.attention.plan import INDEXED, AttentionPlan
 from keras_diet.layers.attention.prepared_terms import PreparedTerms, prepare
 from keras_diet.layers.position.relative_shift import scores_of_distances
 
-MODULE = "benchmarks.gpu"
-PARTS = ("indexed", "attention", "packed", "training", "gradients")
-# Parts that have one result in a cell, and not one for each row.
-COMPARISONS = ("indexed", "gradients")
+PARTS = ("indexed", "attention", "packed", "gradients")
 DTYPE = "mixed_bfloat16"
 # The axes of a bias of each shape that are not 1: batch, heads, queries, keys.
 SHAPES = {
@@ -92,41 +78,17 @@ ATTENTION_ROWS = (
     *("sandwich", "sandwich_indexed", "tupe", "tupe_indexed", "fire", "diet_rel_full"),
 )
 NUM_DOCUMENTS, WINDOW = 16, 65
-PACKED_ROWS = {
-    f"{name}{ending}": terms
-    for ending in ("", "_indexed")
-    for name, terms in {
-        "diet_rel": {},
-        "diet_rel_documents": {"num_documents": NUM_DOCUMENTS},
-        "diet_rel_window": {"sliding_window": WINDOW},
-    }.items()
-}
-TRAINING_ROWS = (
-    *("input", "diet_rel", "diet_abs", "hugging_face", "hugging_face_flex", "kerashub", "t5"),
-    "diet_rel_indexed",
+PACKED_ROWS = (
+    *("diet_rel", "diet_rel_documents", "diet_rel_window"),
+    *("diet_rel_indexed", "diet_rel_documents_indexed", "diet_rel_window_indexed"),
 )
 
 
 def has_row(row: str) -> bool:
     """Whether this backend has a row here. On a CPU FlexAttention has no gradients."""
-    # A row, or the part of a kernel of indices.
-    is_flex = row.endswith(("indexed", "flex", "flex_attention"))
     if keras.config.backend() == "torch":
-        return not (is_flex and measure.device() == "cpu")
-    return row not in ROWS_ON_TORCH and not row.startswith("hugging_face")
-
-
-def implementation_of(row: str) -> tuple[str, str]:
-    """Return the name of a row without its implementation, and the implementation."""
-    for name in IMPLEMENTATIONS:
-        if row.endswith(f"_{name}"):
-            return row.removesuffix(f"_{name}"), name
-    return row, "auto"
-
-
-def make_bias(name: str, num_heads: int, length: int) -> keras.layers.Layer | None:
-    make = BIASES.get(name)
-    return None if make is None else make(num_heads=num_heads, max_length=length, dtype=DTYPE)
+        return measure.device() != "cpu" or not row.endswith(("indexed", "flex_attention"))
+    return row not in ROWS_ON_TORCH
 
 
 # === Gradients of a bias ===
@@ -182,13 +144,22 @@ def compare_gradients(shape: str, query_length: int, key_length: int) -> dict[st
         return function
 
     terms = ScoreTerms(bias=ops.ones((1, 4, query_length, key_length)))
-    result: dict[str, Any] = {"program": attention.plan(terms, query.shape).program}
     # A layer that returns probabilities computes scores.
     found = gradients(loss(attention, False), bias, query, value)
     expected = gradients(loss(reference, True), bias, query, value)
-    for name, ours, right in zip(("bias", "query", "value"), found, expected, strict=True):
-        result[name] = float(np.abs(ours - right).max() / np.abs(right).max())
-    return result
+    return {
+        "program": attention.plan(terms, query.shape).program,
+        **largest_differences(("bias", "query", "value"), found, expected),
+    }
+
+
+def largest_differences(
+    names: Iterable[str], found: Iterable[np.ndarray], expected: Iterable[np.ndarray]
+) -> dict[str, float]:
+    return {
+        name: float(np.abs(ours - right).max() / np.abs(right).max())
+        for name, ours, right in zip(names, found, expected, strict=True)
+    }
 
 
 def compare_indexed(query_length: int, key_length: int) -> dict[str, Any]:
@@ -216,40 +187,34 @@ def compare_indexed(query_length: int, key_length: int) -> dict[str, Any]:
         for of in (indexed, indexed, by_scores)
     )
     equal = all(np.array_equal(*pair) for pair in zip(first, second, strict=True))
-    result: dict[str, Any] = {"program": program, "two_runs_are_equal": equal}
-    for name, ours, exact in zip((*lengths, "bias"), first, right, strict=True):
-        result[name] = float(np.abs(ours - exact).max() / np.abs(exact).max())
-    return result
+    differences = largest_differences((*lengths, "bias"), first, right)
+    return {"program": program, "two_runs_are_equal": equal, **differences}
 
 
 # === One attention layer ===
 
 
-def make_attention_step(
-    row: str,
-    batch_size: int,
-    length: int,
-    options: argparse.Namespace,
-    num_documents: int | None = None,
-    sliding_window: int | None = None,
-) -> Callable[[], Any]:
+def make_attention_step(row: str, batch_size: int, length: int, size: str) -> Callable[[], Any]:
     """Return a function that runs attention and its gradients."""
-    sizes = bert_models.SIZES[options.size]
+    sizes = bert_models.SIZES[size]
     hidden_dim, num_heads = sizes["hidden_dim"], sizes["num_heads"]
     rng = np.random.default_rng(bert_models.SEED)
     inputs = rng.normal(size=(batch_size, length, hidden_dim)).astype("float32")
     if row in ROWS_ON_TORCH:
         return make_torch_attention_step(row, inputs, num_heads)
-    name, implementation = implementation_of(row)
-    attention = BiasedMultiHeadAttention(num_heads, hidden_dim // num_heads, dtype=DTYPE)
-    bias = make_bias(name, num_heads, length)
+    name, _, implementation = row.rpartition("_")
+    if implementation not in IMPLEMENTATIONS:
+        name, implementation = row, "auto"
+    make_bias = BIASES.get(name.removesuffix("_documents").removesuffix("_window"))
+    bias = make_bias and make_bias(num_heads=num_heads, max_length=length, dtype=DTYPE)
     ids = None
-    if num_documents is not None:
-        ids = np.arange(length) * num_documents // length
+    if "documents" in name:
+        ids = np.arange(length) * NUM_DOCUMENTS // length
         ids = ops.convert_to_tensor(np.tile(ids, (batch_size, 1)), "int32")
-    terms = ScoreTerms(bias=bias, sliding_window=sliding_window, document_ids=ids)
-    arguments = {"training": True, "implementation": implementation}
-    plan = attention.plan(terms, inputs.shape, **arguments)
+    attention = BiasedMultiHeadAttention(num_heads, hidden_dim // num_heads, dtype=DTYPE)
+    window = WINDOW if "window" in name else None
+    terms = ScoreTerms(bias=bias, sliding_window=window, document_ids=ids)
+    plan = attention.plan(terms, inputs.shape, training=True, implementation=implementation)
     inputs = ops.cast(inputs, "bfloat16")
 
     def forward(inputs):
@@ -361,40 +326,18 @@ def _mpnet_attention(row, length, hidden_dim, num_heads):
     return module, forward
 
 
-# === Training steps ===
-
-
-def make_training_step(
-    row: str, batch_size: int, length: int, options: argparse.Namespace
-) -> Callable[[], Any]:
-    inputs = bert_models.make_inputs(batch_size, length)
-    targets = bert_models.make_targets(options.size, batch_size, length)
-    arguments = {}
-    name, implementation = implementation_of(row)
-    if row == "hugging_face_flex":
-        name, arguments = "hugging_face", {"attn_implementation": "flex_attention"}
-    elif implementation != "auto":
-        arguments = {"attention_implementation": implementation}
-    model = bert_models.make_model(name, options.size, length, DTYPE, options.dropout, **arguments)
-    return bert_models.make_step(name, model, "training", inputs, targets, DTYPE)
-
-
 # === Times of rows ===
 
 
 def measure_row(
-    make_step: Callable[[], Callable[[], Any]], reference: dict[str, Any] | None, rounds: int
+    makers: dict[str, Callable[[], Callable[[], Any]]], row: str, rounds: int
 ) -> dict[str, Any]:
-    """Return milliseconds and memory of a step, if it fits into memory.
-
-    Args:
-        make_step: Makes the step.
-        reference: The results of the row that times are compared with, or `None` for that row.
-        rounds: Number of times.
-    """
+    """Return times and memory of a step that alternates with the first one, if memory is enough."""
+    keras.backend.clear_session()
+    make_first = next(iter(makers.values()))
     try:
-        step = make_step()
-        step()
+        is_first = makers[row] is make_first
+        step = measure.make_reference(make_first) if is_first else makers[row]()
         memory = getattr(step, "memory", None)
         memory = measure.memory_of(step) if memory is None else memory
     except Exception as error:
@@ -403,14 +346,7 @@ def measure_row(
         if not is_full:
             raise
         return {"failed": "out of memory"}
-    (seconds,) = measure.time_in_turn({"step": step}, rounds).values()
-    median, quartiles = measure.median_and_quartiles(seconds)
-    found = {"mib": memory, "milliseconds": 1000 * median}
-    of_reference = (reference or found).get("milliseconds")
-    if of_reference is None:
-        return found
-    ratios = [1000 * each / of_reference for each in (median, *quartiles)]
-    return {**found, "ratio": ratios[0], "ratio_quartiles": ratios[1:]}
+    return {"mib": memory, **measure.compare_with(measure.make_reference(make_first), step, rounds)}
 
 
 # === The program ===
@@ -420,216 +356,155 @@ INTRODUCTION = """\
 - *Indexed* and *Gradients*: the largest difference from scores in float32, relative to the largest
   gradient. One rounding to bfloat16 is up to 0.004. *Indexed* has no projections.
 - *Milliseconds* is the median of the rounds.
-- *Ratio* is the time relative to attention without a bias or to the first row, and of a training
-  step to BERT with positions at the input, with quartiles.
+- *Ratio* is the time relative to attention without a bias or to the first row, with quartiles.
 - *MiB* is the memory that a step adds.
 """
 
 
 def make_page(runs: dict[str, Any]) -> str:
-    return page_of("One attention layer on a GPU", INTRODUCTION, runs, make_tables)
+    return results.page_of("One attention layer on a GPU", INTRODUCTION, runs, make_tables)
 
 
 def make_tables(run: dict[str, Any]) -> list[str]:
-    lines = []
-    tables: dict[str, list[list[str]]] = {part: [] for part in PARTS}
-    # Lengths are not measured in their order.
-    cells = sorted(
-        run["cells"].values(),
-        key=lambda cell: int(cell["name"]) if cell["part"] == "attention" else 0,
-    )
-    for cell in cells:
-        if cell["part"] in ("indexed", "gradients"):
-            row, names = cell["result"], ["bias", "query", "value"]
-            names += ["key"] if cell["part"] == "indexed" else []
-            errors = [f"{row[name]:.4f}" for name in names]
-            if cell["part"] == "indexed":
-                errors.append("yes" if row["two_runs_are_equal"] else "no")
-            tables[cell["part"]].append([cell["name"], row["program"], *errors])
-            continue
-        for name, row in cell["result"].items():
-            mib = [f"{row['mib']:.0f}" if "mib" in row else "-"]
-            tables[cell["part"]].append([cell["name"], name, *_cells_of_times(row), *mib])
-    times = ["milliseconds", "ratio"]
+    parts: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
+    for key, cell in run["cells"].items():
+        part, name = key.split(", ", 1)
+        parts[part][name] = cell
+    lines, errors, times = [], ["bias", "query", "value"], ["row", "milliseconds", "ratio", "MiB"]
     columns = {
-        "indexed": ["lengths", "program", "bias", "query", "value", "key", "two runs are equal"],
-        "gradients": ["bias, lengths", "program", "bias", "query", "value"],
-        "attention": ["tokens", "row", *times, "MiB"],
-        "packed": ["sequences x tokens", "row", *times, "MiB"],
-        "training": ["sequences x tokens", "row", *times, "MiB"],
+        "indexed": ["lengths", "program", *errors, "key", "two runs are equal"],
+        "attention": ["tokens", *times],
+        "packed": ["sequences x tokens", *times],
+        "gradients": ["bias, lengths", "program", *errors],
     }
-    for part, rows in tables.items():
+    for part, cells in parts.items():
+        names = sorted(cells, key=int) if part == "attention" else cells
+        rows = [[name, *row] for name in names for row in rows_of_cell(part, cells[name])]
         if rows:
-            lines += [f"### {part.capitalize()}", "", *markdown_table(columns[part], rows), ""]
-    missing = ", ".join(f"*{part}*" for part, rows in tables.items() if not rows)
+            table = results.markdown_table(columns[part], rows)
+            lines += [f"### {part.capitalize()}", "", *table, ""]
+    missing = ", ".join(f"*{part}*" for part, cells in parts.items() if not cells)
     if missing:
         lines += [f"Not measured: {missing}.", ""]
-    if tables["indexed"]:
-        lines += conclusion(run["cells"], run["machine"]["backend"])
+    if parts["indexed"]:
+        lines += conclusion(parts, run["machine"]["backend"])
     return lines[:-1]
 
 
-def conclusion(cells: dict[str, Any], backend: str) -> list[str]:
+def rows_of_cell(part: str, cell: dict[str, Any]) -> list[list[str]]:
+    if part == "gradients":
+        return [[cell["program"], *(f"{cell[name]:.4f}" for name in ("bias", "query", "value"))]]
+    if part == "indexed":
+        errors = [f"{cell[name]:.4f}" for name in ("bias", "query", "value", "key")]
+        return [[cell["program"], *errors, "yes" if cell["two_runs_are_equal"] else "no"]]
+    return [
+        [name, row["failed"], "-", "-"]
+        if "failed" in row
+        else [name, f"{row['milliseconds']:.2f}", results.ratio_of(row), f"{row['mib']:.0f}"]
+        for name, row in cell.items()
+    ]
+
+
+def conclusion(parts: dict[str, dict[str, Any]], backend: str) -> list[str]:
     """Return a table of what `"indexed"` needs so that "auto" may choose it."""
-    of_part: dict[str, dict[str, Any]] = {part: {} for part in PARTS}
-    for cell in cells.values():
-        of_part[cell["part"]][cell["name"]] = cell["result"]
-    lengths = list(of_part["attention"]) or ["8192"]
-    rows, twice = (of_part["attention"].get(str(n * int(lengths[0])), {}) for n in (1, 2))
-    packed = list(of_part["packed"]) or ["8x4096"]
-    of_packed = of_part["packed"].get(packed[0], {})
-    found = [
-        (
-            f"{lengths[0]} tokens: time of {row}, relative to no bias",
-            2.5,
-            _value(rows, row, "ratio"),
-        )
-        for row in ("diet_rel_indexed", "t5_indexed")
+
+    def find(part, cell, row, figure):
+        return parts[part].get(cell, {}).get(row, {}).get(figure)
+
+    def quotient(value, of_value):
+        return value / of_value if value is not None and of_value else None
+
+    tokens = next(iter(parts["attention"]), "8192")
+    batch = next(iter(parts["packed"]), "8x4096")
+    lengths = (str(2 * int(tokens)), tokens)
+    memory = [find("attention", length, "diet_rel_indexed", "mib") for length in lengths]
+    rows = ("diet_rel_documents_indexed", "diet_rel_indexed")
+    times = [find("packed", batch, row, "milliseconds") for row in rows]
+    indexed = parts["indexed"].values()
+    errors = [cell[name] for cell in indexed for name in ("bias", "query", "key", "value")]
+    # What is compared, the largest value that is allowed, and the value.
+    needs = [
+        *(
+            (f"{tokens} tokens: time of {row}, relative to no bias", 2.5, ratio)
+            for row in ("diet_rel_indexed", "t5_indexed")
+            for ratio in [find("attention", tokens, row, "ratio")]
+        ),
+        ("memory of diet_rel_indexed, relative to half the tokens", 2.2, quotient(*memory)),
+        (f"{batch} tokens: time with 16 documents, relative to one", 0.5, quotient(*times)),
+        ("difference of gradients, two roundings", 2 * 2**-8, max(errors)),
     ]
-    memory = [_value(each, "diet_rel_indexed", "mib") for each in (twice, rows)]
-    found.append(("memory of diet_rel_indexed, relative to half the tokens", 2.2, _ratio(*memory)))
-    times = [
-        _value(of_packed, row, "milliseconds")
-        for row in ("diet_rel_documents_indexed", "diet_rel_indexed")
-    ]
-    text = f"{packed[0]} tokens: time with {NUM_DOCUMENTS} documents, relative to one"
-    found.append((text, 0.5, _ratio(*times)))
-    results = of_part["indexed"].values()
-    errors = [row[name] for row in results for name in ("bias", "query", "key", "value")]
-    found.append(("difference of gradients, two roundings", 2 * 2**-8, max(errors)))
     if backend == "jax":
-        differ = sum(not row["two_runs_are_equal"] for row in results)
-        found.append(("lengths with other gradients in a second run", 0, differ))
+        differ = sum(not cell["two_runs_are_equal"] for cell in indexed)
+        needs.append(("lengths with other gradients in a second run", 0, differ))
     table = [
         [text, f"{limit:.4g}", "not measured" if value is None else f"{value:.4g}"]
-        for text, limit, value in found
+        for text, limit, value in needs
     ]
-    fits = [value is not None and value <= limit for _, limit, value in found]
-    is_open = any(value is None for _, _, value in found)
-    answer = "yes" if all(fits) else "not known" if is_open else "no"
+    is_known = all(value is not None for *_, value in needs)
+    fits = is_known and all(value <= limit for _, limit, value in needs)
+    answer = "yes" if fits else "no" if is_known else "not known"
     return [
         '### May "auto" choose "indexed"?',
-        *("", *markdown_table(["what it needs", "at most", "found"], table), ""),
+        *("", *results.markdown_table(["what it needs", "at most", "found"], table), ""),
         *(f"**Answer: {answer}.**", ""),
     ]
 
 
-def _value(rows, row, name):
-    return rows.get(row, {}).get(name)
+def cells_of(options: argparse.Namespace) -> dict[str, Any]:
+    """Return a function for each comparison, and for each row of the tables of times.
 
+    What the last table needs is first.
+    """
 
-def _ratio(value, of_value):
-    return value / of_value if value is not None and of_value else None
+    def rows_of(rows, batch_size, length):
+        makers = {
+            row: functools.partial(make_attention_step, row, batch_size, length, options.size)
+            for row in rows
+            if has_row(row)
+        }
+        return {row: functools.partial(measure_row, makers, row, options.rounds) for row in makers}
 
-
-def _cells_of_times(row):
-    if "failed" in row:
-        return [row["failed"], "-"]
-    if "ratio" not in row:
-        return [f"{row['milliseconds']:.2f}", "-"]
-    low, high = row["ratio_quartiles"]
-    return [f"{row['milliseconds']:.2f}", f"{row['ratio']:.2f} ({low:.2f} - {high:.2f})"]
+    indexed = {
+        f"indexed, {lengths[0]}x{lengths[1]}": functools.partial(compare_indexed, *lengths)
+        for lengths in options.indexed
+        if has_row("indexed")
+    }
+    attention = {f"attention, {n}": rows_of(ATTENTION_ROWS, 1, n) for n in options.lengths}
+    packed = {f"packed, {n}x{t}": rows_of(PACKED_ROWS, n, t) for n, t in options.packed}
+    gradients = {
+        f"gradients, {shape}, {lengths[0]} x {lengths[1]}": functools.partial(
+            compare_gradients, shape, *lengths
+        )
+        for shape in (*SHAPES, DISTANCES)
+        for lengths in LENGTHS_OF_GRADIENTS
+    }
+    first = dict(list(attention.items())[:1])
+    cells = indexed | first | packed | attention | gradients
+    return {name: cell for name, cell in cells.items() if name.split(", ")[0] in options.parts}
 
 
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = make_parser(__doc__)
-    lengths = [8192, 16384, 512, 2048, 4096, 1024]
-    parser.add_argument("--parts", nargs="+", choices=PARTS, default=list(PARTS))
-    parser.add_argument("--size", choices=bert_models.SIZES, default="base", help="size of BERT")
-    parser.add_argument("--lengths", type=int, nargs="+", default=lengths, help="of attention")
-    batches = ["8x512", "1x8192"]
-    indexed = ["1024x1024", "1000x1000", "611x833"]
-    parser.add_argument("--indexed", nargs="+", default=indexed, help="queries x keys")
-    parser.add_argument("--packed", nargs="+", default=["8x4096"], help="sequences x tokens")
-    parser.add_argument("--batches", nargs="+", default=batches, help="of the training step")
-    parser.add_argument("--dropout", type=float, default=0.0, help="of the training step")
-    parser.add_argument("--rounds", type=int, default=15, help="timed steps of each kind")
-    parser.add_argument("--minutes", type=float, default=math.inf, help="then no row begins")
-    return parse(parser, argv)
+    parser = results.make_parser(__doc__)
+    add, shape = parser.add_argument, results.shape
+    lengths, indexed = (
+        [8192, 16384, 512, 2048, 4096, 1024],
+        [(1024, 1024), (1000, 1000), (611, 833)],
+    )
+    add("--parts", nargs="+", choices=PARTS, default=list(PARTS))
+    add("--size", choices=bert_models.SIZES, default="base", help="BERT that has the layer")
+    add("--lengths", type=int, nargs="+", default=lengths, help="of attention")
+    add("--indexed", type=shape, nargs="+", default=indexed, help="queries x keys")
+    add("--packed", type=shape, nargs="+", default=[(8, 4096)], help="sequences x tokens")
+    add("--rounds", type=int, default=15, help="timed steps of each row")
+    add("--minutes", type=float, default=math.inf, help="then no row begins")
+    return results.parse(parser, argv)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
     options = parse_arguments(argv)
     keras.utils.set_random_seed(bert_models.SEED)
-    run = start(MODULE, options, ("size", "rounds", "dropout"), seed=bert_models.SEED)
-    end, left, failed = time.monotonic() + 60 * options.minutes, 0, []
-    for part, name, rows in cells_of(options):
-        key = f"{part}, {name}"
-        cell = run["cells"].get(key, {"part": part, "name": name, "result": {}})
-        result, compares = cell["result"], part in COMPARISONS
-        for row, measure_one in tqdm(rows.items(), desc=key, unit="row"):
-            if row in result or (compares and result):
-                continue
-            if time.monotonic() > end:
-                left += 1
-                continue
-            keras.backend.clear_session()
-            first = next(iter(rows))
-            try:
-                if compares:
-                    result |= measure_one()
-                else:
-                    reference = None if row == first else result.get(first, {"failed": "later"})
-                    result[row] = measure_row(measure_one, reference, options.rounds)
-            except Exception as error:
-                # The time on a GPU is short, so the other rows are measured.
-                failed.append(f"{key}, {row}: {type(error).__name__}: {error}")
-                continue
-            run["cells"][key] = cell
-            save(options, run, make_page)
-    print(make_page({options.name: run}))
-    print(*failed, sep="\n")
-    if left:
-        print(f"The time is over. {left} rows are left for the same command with --resume.")
-
-
-def cells_of(options: argparse.Namespace) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield part, name and rows of each cell, with a function for each row.
-
-    What the last table needs is first.
-    """
-    if "indexed" in options.parts and has_row("indexed"):
-        for lengths in options.indexed:
-            compare = functools.partial(compare_indexed, *map(int, lengths.split("x")))
-            yield "indexed", lengths, {"indexed": compare}
-
-    def attention(length):
-        make = functools.partial(make_attention_step, batch_size=1, length=length)
-        return "attention", str(length), steps_of(ATTENTION_ROWS, make, options)
-
-    lengths = options.lengths if "attention" in options.parts else []
-    yield from map(attention, lengths[:1])
-    if "packed" in options.parts:
-        for batch in options.packed:
-            batch_size, length = map(int, batch.split("x"))
-            steps = {}
-            for row, terms in PACKED_ROWS.items():
-                make = functools.partial(
-                    make_attention_step, batch_size=batch_size, length=length, **terms
-                )
-                name = row.replace("_documents", "").replace("_window", "")
-                if has_row(row):
-                    steps[row] = functools.partial(make, name, options=options)
-            yield "packed", batch, steps
-    yield from map(attention, lengths[1:])
-    if "training" in options.parts:
-        for batch in options.batches:
-            batch_size, length = map(int, batch.split("x"))
-            make = functools.partial(make_training_step, batch_size=batch_size, length=length)
-            yield "training", batch, steps_of(TRAINING_ROWS, make, options)
-    if "gradients" in options.parts:
-        for shape in (*SHAPES, DISTANCES):
-            for lengths in LENGTHS_OF_GRADIENTS:
-                name = f"{shape}, {lengths[0]} x {lengths[1]}"
-                compare = functools.partial(compare_gradients, shape, *lengths)
-                yield "gradients", name, {"gradients": compare}
-
-
-def steps_of(
-    rows: Sequence[str], make: Callable[..., Any], options: argparse.Namespace
-) -> dict[str, Callable[[], Any]]:
-    """Return a function for each row of this backend, which makes the step of the row."""
-    return {row: functools.partial(make, row, options=options) for row in rows if has_row(row)}
+    run = results.start(__spec__.name, options, ("size", "rounds"), seed=bert_models.SEED)
+    results.measure_cells(options, run, cells_of(options), make_page, options.minutes)
 
 
 if __name__ == "__main__":

@@ -74,23 +74,38 @@ def ratio(times: Iterable[float], reference_times: Iterable[float]) -> tuple[flo
     return median_and_quartiles(np.divide(times, reference_times))
 
 
-def compare(
-    steps: Mapping[str, Callable[[], Any]], rounds: int, reference: str
-) -> dict[str, dict[str, Any]]:
-    """Return the milliseconds of each step, and their ratios to a reference."""
+def compare(steps: Mapping[Hashable, Callable[[], Any]], rounds: int) -> dict[Any, dict[str, Any]]:
+    """Return the milliseconds of each step, and their ratios to the first step."""
     compiling = {name: seconds(function) for name, function in steps.items()}
+    # These calls allocate memory, and PyTorch records graphs.
+    time_in_turn(steps, 1)
     times = time_in_turn(steps, rounds)
+    reference_times = next(iter(times.values()))
     rows = {}
     for name, of_step in times.items():
-        of_ratio, quartiles = ratio(of_step, times[reference])
+        of_ratio, quartiles = ratio(of_step, reference_times)
         rows[name] = {
             "milliseconds": 1000 * median_and_quartiles(of_step)[0],
-            f"ratio_to_{reference}": of_ratio,
+            "ratio": of_ratio,
             "ratio_quartiles": quartiles,
             "compile_seconds": compiling[name],
             "seconds": of_step,
         }
     return rows
+
+
+@functools.lru_cache(1)
+def make_reference(make_step: Callable[..., Callable[[], Any]], *sizes: Any) -> Callable[[], Any]:
+    """Return the step that the rows of a table alternate with. It is made once for all of them."""
+    return make_step(*sizes)
+
+
+def compare_with(
+    reference: Callable[[], Any], step: Callable[[], Any], rounds: int
+) -> dict[str, Any]:
+    """Return `compare` of a step, which alternates with a reference, and the reference's times."""
+    rows = compare({each: each for each in (reference, step)}, rounds)
+    return rows[step] | {"reference_seconds": rows[reference]["seconds"]}
 
 
 def peak_memory() -> float:
@@ -185,7 +200,6 @@ def time_and_memory(
     small: Sequence[Any],
     sizes: Sequence[Any],
     rounds: int,
-    reference: str,
 ) -> dict[str, dict[str, Any]]:
     """Return `compare` of steps, and the MiB that each step adds to a new process.
 
@@ -194,10 +208,9 @@ def time_and_memory(
         small: Sizes of a small step.
         sizes: Sizes of the step.
         rounds: Number of timed steps of each row.
-        reference: The row that others are compared with.
     """
     keras.backend.clear_session()
-    rows = compare({row: make(*sizes) for row, make in makers.items()}, rounds, reference)
+    rows = compare({row: make(*sizes) for row, make in makers.items()}, rounds)
     keras.backend.clear_session()
     for row, make in makers.items():
         of_sizes = (functools.partial(make, *each) for each in (small, sizes))

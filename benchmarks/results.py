@@ -6,9 +6,12 @@ of settings, in cells. The page beside the file has a part for each run.
 
 import argparse
 import json
+import math
 import re
 import statistics
 import sys
+import time
+import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -32,6 +35,11 @@ def make_parser(documentation: str) -> argparse.ArgumentParser:
 def name_of_run(text: str) -> str:
     """Return a name. `BACKEND` in it, as in the default that help shows, stands for the backend."""
     return text.replace("BACKEND", BACKENDS[keras.config.backend()])
+
+
+def shape(text: str) -> tuple[int, ...]:
+    """Return the numbers of an option such as "8x128"."""
+    return tuple(map(int, text.split("x")))
 
 
 def parse(parser: argparse.ArgumentParser, argv: Sequence[str] | None) -> argparse.Namespace:
@@ -98,15 +106,48 @@ def start(
 def measure_cells(
     options: argparse.Namespace,
     run: dict[str, Any],
-    cells: Mapping[str, Callable[[], Any]],
+    cells: Mapping[str, Callable[[], Any] | Mapping[str, Callable[[], Any]]],
     make_page: Callable[[dict[str, Any]], str],
+    minutes: float = math.inf,
 ) -> None:
-    """Measure the missing cells of a run, save the run after each of them, and print its page."""
-    for name, measure_cell in tqdm(cells.items(), unit="cell"):
-        if name not in run["cells"]:
-            run["cells"][name] = measure_cell()
-            save(options, run, make_page)
+    """Measure what a run lacks, save the run after each figure, and print its page.
+
+    What fails does not stop the others. The program then ends with an error, and `--resume` repeats
+    it.
+
+    Args:
+        options: The options of the benchmark, as of `parse`.
+        run: The run, as of `start`.
+        cells: For each cell by name a function, or a function for each of its rows by name.
+        make_page: Makes a page of runs.
+        minutes: After this time no function begins.
+    """
+    functions = {
+        (name, row): function
+        for name, cell in cells.items()
+        for row, function in ({None: cell} if callable(cell) else cell).items()
+    }
+    end, left, failed = time.monotonic() + 60 * minutes, 0, []
+    for (name, row), measure_one in tqdm(functions.items(), unit="figure"):
+        cell = run["cells"].get(name, {})
+        if row in cell or (row is None and cell):
+            continue
+        if time.monotonic() > end:
+            left += 1
+            continue
+        try:
+            found = measure_one()
+        except Exception as error:
+            traceback.print_exc()
+            failed.append(f"{name}, {row or 'all rows'}: {type(error).__name__}: {error}")
+            continue
+        run["cells"][name] = cell | (found if row is None else {row: found})
+        save(options, run, make_page)
     print(make_page({options.name: run}))
+    if left:
+        print(f"The time is over. {left} rows are left for the same command with --resume.")
+    if failed:
+        sys.exit("\n".join(failed))
 
 
 def read(path: Path) -> dict[str, Any]:
@@ -172,16 +213,10 @@ def markdown_table(columns: Sequence[str], rows: Iterable[Sequence[str]]) -> lis
     return ["| " + " | ".join(line) + " |" for line in lines]
 
 
-def ratio_of(row: Mapping[str, Any], reference: str) -> str:
+def ratio_of(row: Mapping[str, Any]) -> str:
     """Return the ratio of a row of `measure.compare`, with its quartiles."""
     low, high = row["ratio_quartiles"]
-    return f"{row[f'ratio_to_{reference}']:.2f} ({low:.2f} - {high:.2f})"
-
-
-def time_and_memory_of(row: Mapping[str, Any], reference: str) -> list[str]:
-    """Return cells for a row of `measure.time_and_memory`, without digits that vary."""
-    times = [f"{row['milliseconds']:.0f}", ratio_of(row, reference)]
-    return [*times, f"{row['mib']:.0f}", f"{row['compile_seconds']:.1f}"]
+    return f"{row['ratio']:.2f} ({low:.2f} - {high:.2f})"
 
 
 def mean_and_deviation(values: Iterable[float], digits: int) -> str:

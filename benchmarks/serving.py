@@ -7,7 +7,6 @@ float32 and int8 are compared, of the model in the package after training on SST
         --sst2 SST-2/train.tsv SST-2/dev.tsv --output docs/benchmarks/serving.json
 """
 
-import csv
 import functools
 import json
 import os
@@ -22,20 +21,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from benchmarks import measure
-from benchmarks.results import (
-    BACKENDS,
-    make_parser,
-    markdown_table,
-    measure_cells,
-    page_of,
-    parse,
-    start,
-)
+from benchmarks import measure, results
+from benchmarks.packed_texts import read_texts
 from benchmarks.trained_encoders import cosines_and_scores, read_pairs
 from keras_diet import models, training
 
-MODULE = "benchmarks.serving"
 PRESET = "diet_bert_tiny_en"
 # `make clients` makes the environment, which OpenVINO can be installed into.
 CLIENTS = measure.ROOT / ".clients/bin/python"
@@ -102,13 +92,7 @@ Trained = tuple[Any, list[str], Callable[[np.ndarray], float]]
 
 def train_on_sst2(files: Sequence[Path]) -> Trained:
     """Return a classifier, sentences, and their accuracy as a function of the outputs."""
-
-    def read(path):
-        with open(path, encoding="utf-8") as file:
-            rows = list(csv.DictReader(file, delimiter="\t", quoting=csv.QUOTE_NONE))
-        return [row["sentence"] for row in rows], np.array([int(row["label"]) for row in rows])
-
-    (texts, labels), (held_out, expected) = map(read, files)
+    (texts, labels), (held_out, expected) = map(read_texts, files)
     classifier = models.DietBertTextClassifier.from_preset(PRESET, num_classes=2)
     classifier.preprocessor.length_buckets = (16, 32, 64)
     classifier.compile(keras.optimizers.AdamW(5e-4), classifier.loss)
@@ -154,7 +138,7 @@ weights. Both files in int8 are by `quantize_dynamic` of ONNX Runtime.
 
 
 def make_page(runs: dict[str, Any]) -> str:
-    return page_of("Serving", INTRODUCTION, runs, make_tables)
+    return results.page_of("Serving", INTRODUCTION, runs, make_tables)
 
 
 def make_tables(run: dict[str, Any]) -> list[str]:
@@ -166,18 +150,18 @@ def make_tables(run: dict[str, Any]) -> list[str]:
     rows = [[name, *figures(cell)] for name, cell in systems.items()]
     if OPENVINO not in systems:
         rows.append([OPENVINO, "not installed", "", ""])
-    lines = markdown_table(["system", *columns], rows)
+    lines = results.markdown_table(["system", *columns], rows)
     rows = [
         [name, kind, f"{cell['score']:.4f}", f"{cell['size'] / 1e6:.1f}", *figures(cell)]
         for name in run["cells"].keys() - systems.keys()
         for kind, cell in run["cells"][name].items()
     ]
     columns = ["packaged model", "program", "score", "MB", *columns]
-    return [*lines, "", *markdown_table(columns, sorted(rows))]
+    return [*lines, "", *results.markdown_table(columns, sorted(rows))]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = make_parser(__doc__)
+    parser = results.make_parser(__doc__)
     parser.add_argument("encoder", type=Path, help="folder of sentence-transformers")
     parser.add_argument("--stsb", type=Path, required=True, help="folder of STS-B")
     parser.add_argument(
@@ -186,18 +170,22 @@ def main(argv: Sequence[str] | None = None) -> None:
     parser.add_argument("--rounds", type=int, default=5, help="passes over the sentences")
     parser.add_argument("--folders", type=Path, default="runs/serving", help="keeps ONNX files")
     parser.add_argument("--sentences", type=int, default=512, help="number of sentences")
-    options = parse(parser, argv)
+    options = results.parse(parser, argv)
     # The figures leave out folders.
     data = "--stsb STSB --sst2 SST-2/train.tsv SST-2/dev.tsv"
     options.command = [f"ENCODER {data} --rounds {options.rounds}"]
-    run = start(MODULE, options, ("rounds", "sentences"), encoder=options.encoder.name)
+    names, encoder = ("rounds", "sentences"), options.encoder.name
+    run = results.start(__spec__.name, options, names, encoder=encoder)
     first, second, _ = read_pairs(options.stsb)
     texts = [*first, *second][:: 2 * len(first) // options.sentences]
     ours, theirs = options.folders / "ours", options.folders / "theirs"
     if not theirs.exists():
         make_folders(options.encoder, ours, theirs)
     systems = {
-        **{f"keras_diet, {BACKENDS[b]}": ("keras_diet", options.encoder, b) for b in BACKENDS},
+        **{
+            f"keras_diet, {name}": ("keras_diet", options.encoder, backend)
+            for backend, name in results.BACKENDS.items()
+        },
         "sentence-transformers": ("sentence_transformers", options.encoder),
         "ONNX Runtime, Hugging Face's graph": ("onnxruntime", theirs / FLOAT),
         "ONNX Runtime, Hugging Face's graph in int8": ("onnxruntime", theirs / INT8),
@@ -211,7 +199,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     cells = {name: functools.partial(run_one, *each) for name, each in systems.items()}
     cells["SST-2, accuracy"] = functools.partial(compare, train_on_sst2, options.sst2)
     cells["STS-B, Spearman"] = functools.partial(compare, train_on_stsb, options.stsb)
-    measure_cells(options, run, cells, make_page)
+    results.measure_cells(options, run, cells, make_page)
 
 
 if __name__ == "__main__":

@@ -23,11 +23,9 @@ from typing import Any
 import numpy as np
 import tqdm
 
-from benchmarks import measure
-from benchmarks.results import make_parser, markdown_table, measure_cells, page_of, parse, start
+from benchmarks import measure, results
 from keras_diet import models
 
-MODULE = "benchmarks.single_texts"
 SIZES = {
     "hidden_size": 512,
     "num_hidden_layers": 4,
@@ -152,7 +150,7 @@ pad one text.
 
 
 def make_page(runs: dict[str, Any]) -> str:
-    return page_of("One text a call", INTRODUCTION, runs, make_tables)
+    return results.page_of("One text a call", INTRODUCTION, runs, make_tables)
 
 
 def make_tables(run: dict[str, Any]) -> list[str]:
@@ -177,7 +175,7 @@ def make_tables(run: dict[str, Any]) -> list[str]:
     columns = ["", "tokens", "keras_diet, ms", "Hugging Face, ms", "ratio"]
     calls = run["settings"]["calls"]
     lines = [
-        *markdown_table(columns, rows),
+        *results.markdown_table(columns, rows),
         "",
         f"{calls:,} calls with texts of 8 to 64 tokens. Median milliseconds of a call, memory of",
         "the process in MiB, and its threads, after a fifth of the calls and after all of them.",
@@ -187,15 +185,15 @@ def make_tables(run: dict[str, Any]) -> list[str]:
         "",
         *(f"{what}, {when}" for what in ("ms", "MiB", "threads") for when in ("20 %", "end")),
     ]
-    return [*lines, *markdown_table(columns, grown)]
+    return [*lines, *results.markdown_table(columns, grown)]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = make_parser(__doc__)
+    parser = results.make_parser(__doc__)
     parser.add_argument("--rounds", type=int, default=30, help="calls of each library")
     parser.add_argument("--calls", type=int, default=2000, help="calls to see growth")
-    options = parse(parser, argv)
-    run = start(MODULE, options, ("rounds", "calls"), lengths=LENGTHS, **SIZES)
+    options = results.parse(parser, argv)
+    run = results.start(__spec__.name, options, ("rounds", "calls"), lengths=LENGTHS, **SIZES)
     with tempfile.TemporaryDirectory() as folder:
         folders = make_folders(Path(folder))
         libraries = {"keras_diet": ours(folders), "hugging_face": theirs(folders)}
@@ -203,7 +201,7 @@ def main(argv: Sequence[str] | None = None) -> None:
             name: functools.partial(measure_function, name, libraries, options)
             for name in FUNCTIONS
         }
-        measure_cells(options, run, cells, make_page)
+        results.measure_cells(options, run, cells, make_page)
 
 
 if __name__ == "__main__":

@@ -1,11 +1,10 @@
 """Step times of BERT with each position encoding: Table 1 of Chen et al. (2021), measured.
 
-The reference is a `DietBertBackbone` with positions and segments at the input (`input`). Models are
-timed in groups. Each group alternates with the reference, in a new order in each round. A ratio is
-the median of the ratios in each round. With `--memory`, the memory of each step is measured in a
-separate process.
+The reference is a `DietBertBackbone` with positions and segments at the input (`input`). Each model
+alternates with the reference, in a new order in each round. A ratio is the median of the ratios in
+each round. With `--memory`, the memory of each step is measured in a separate process.
 
-The results are printed. After each group they are also written to `--output` as JSON, and to a page
+The results are printed. After each model they are also written to `--output` as JSON, and to a page
 of tables beside it. `--resume` adds to the results in `--output`.
 
     KERAS_BACKEND=torch python -m benchmarks.step_time --output runs/step_time_torch.json
@@ -13,186 +12,131 @@ of tables beside it. `--resume` adds to the results in `--output`.
 """
 
 import argparse
-import dataclasses
-from collections.abc import Callable, Iterable, Iterator, Sequence
+import functools
+import itertools
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import keras
-from tqdm import tqdm
 
-from benchmarks import bert_models, measure
-from benchmarks.results import make_parser, parse, save, start
-from benchmarks.step_time_results import add_ratios, count_measurements, make_page
+from benchmarks import bert_models, measure, results
 
-MODULE = "benchmarks.step_time"
-
-
-@dataclasses.dataclass(frozen=True)
-class Cell:
-    """A table of the page: one size, length, step and batch size."""
-
-    size: str
-    length: int
-    step: str
-    batch_size: int
-
-    @property
-    def name(self) -> str:
-        return f"{self.size}, {self.batch_size} x {self.length} tokens, {self.step}"
-
-    @property
-    def rows(self) -> list[str]:
-        return [row for row in bert_models.ROWS if bert_models.has_row(row, self.step)]
-
-    def make_model(self, row: str, options: argparse.Namespace) -> Any:
-        return bert_models.make_model(row, self.size, self.length, options.dtype)
-
-    def make_step(self, row: str, model: Any, options: argparse.Namespace) -> Callable[[], Any]:
-        inputs = bert_models.make_inputs(self.batch_size, self.length)
-        targets = bert_models.make_targets(self.size, self.batch_size, self.length)
-        return bert_models.make_step(
-            row, model, self.step, inputs, targets, options.dtype, options.xla
-        )
+INTRODUCTION = """\
+- *ms* is the median of the rounds.
+- *To `input`*: each model alternated with `input`. The column shows the median of the ratios in
+  each round, followed by the quartiles of the ratios.
+- *Fastest* is the ratio of the fastest rounds. Other programs on the machine disturb it least.
+- *To KerasHub* and *to Hugging Face* are quotients of two ratios to `input`.
+- `input_again` is the same model as `input`. Its distance from 1 is noise.
+- *Compiling* is the time of the first call.
+- *Weights* is the memory of the weights. *Step* is the largest additional memory during steps.
+"""
 
 
-def time_cell(
-    cell: Cell, rows: Iterable[str], options: argparse.Namespace
-) -> Iterator[dict[str, dict[str, Any]]]:
-    """Time the named rows, and yield the results of each group."""
-    others = [row for row in rows if row != "input"]
-    groups = [others[i : i + options.group] for i in range(0, len(others), options.group)]
-    # Models contain reference cycles. Clear the models of the previous cell, and of each group.
+def measure_row(
+    makers: dict[str, Callable[..., Any]], row: str, sizes: tuple, options: argparse.Namespace
+) -> dict[str, Any]:
     keras.backend.clear_session()
-    reference = cell.make_step("input", cell.make_model("input", options), options)
-    first_call = {"input": measure.seconds(reference)}
-    for group in groups or [[]]:
-        steps = {"input": reference}
-        for row in group:
-            steps[row] = cell.make_step(row, cell.make_model(row, options), options)
-            first_call[row] = measure.seconds(steps[row])
-        results = time_group(steps, options)
-        for row, values in results.items():
-            values["compile_seconds"] = first_call[row]
-        yield results
-        del steps
-        keras.backend.clear_session()
-
-
-def time_group(
-    steps: dict[str, Callable[[], Any]], options: argparse.Namespace
-) -> dict[str, dict[str, Any]]:
-    """Return the results of the models in a group, which includes `input`."""
-    # Untimed calls allocate memory, now that the models of other groups are gone.
-    measure.time_in_turn(steps, 1)
-    times = measure.time_in_turn(steps, options.rounds)
-    results = {}
-    for row, seconds in times.items():
-        median, quartiles = measure.median_and_quartiles(seconds)
-        to_input, ratio_quartiles = measure.ratio(seconds, times["input"])
-        results[row] = {
-            "milliseconds": 1000 * median,
-            "quartiles": [1000 * quartile for quartile in quartiles],
-            "ratio_to_input": to_input,
-            "ratio_to_input_quartiles": ratio_quartiles,
-            "fastest_to_input": min(seconds) / min(times["input"]),
-            "seconds": seconds,
-            "seconds_of_input": times["input"],
-        }
-    return results
-
-
-def measure_memory(cell: Cell, row: str, options: argparse.Namespace) -> dict[str, float]:
-    """Return the memory of a row. Call it in a new process."""
-    # A small model loads the libraries and compilers into memory.
-    tiny = dataclasses.replace(cell, size="tiny")
-    tiny.make_step(row, tiny.make_model(row, options), options)()
-    model = cell.make_model(row, options)
-    step = cell.make_step(row, model, options)
-    weights = 4 * bert_models.count_weights(row, model) / 2**20
-    return {"weights_mib": weights, "step_mib": measure.memory_of(step)}
-
-
-def run_cell(
-    cell: Cell, run: dict[str, Any], options: argparse.Namespace, save_run: Callable[[], None]
-) -> None:
-    """Measure the missing rows of a cell, and save the results after each group."""
-    new = {**dataclasses.asdict(cell), "rows": {}}
-    rows = run["cells"].setdefault(cell.name, new)["rows"]
-    wanted = [row for row in cell.rows if row in options.rows]
-    missing = [row for row in wanted if row not in rows]
-    for group in time_cell(cell, missing, options) if missing else ():
-        # The reference keeps the times of its first group.
-        rows.update({row: values for row, values in group.items() if row not in rows})
-        add_ratios(rows)
-        save_run()
+    reference = measure.make_reference(makers["input"], *sizes)
+    step = reference if row == "input" else makers[row](*sizes)
+    found = measure.compare_with(reference, step, options.rounds)
     if options.memory:
-        for row in wanted:
-            if "step_mib" not in rows[row]:
-                rows[row] |= measure.in_own_process(measure_memory, cell, row, options)
-                save_run()
+        size, shape = sizes
+        model = bert_models.make_model(row, size, shape[1])
+        found["weights_mib"] = 4 * bert_models.count_weights(row, model) / 2**20
+        steps = (functools.partial(makers[row], each, shape) for each in ("tiny", size))
+        found["step_mib"] = measure.in_own_process(measure.memory_after, *steps)
+    return found
 
 
-def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
-    parser = make_parser(__doc__)
-    sizes, steps = list(bert_models.SIZES), list(bert_models.STEPS)
-    rows = [
-        row
-        for row in bert_models.ROWS
-        if any(bert_models.has_row(row, step) for step in bert_models.STEPS)
-    ]
-    parser.add_argument(
-        "--sizes",
-        nargs="+",
-        choices=sizes,
-        default=["base", "small"],
-        help="sizes of BERT; tiny is for tests",
-    )
-    parser.add_argument("--lengths", nargs="+", type=int, default=[128, 512], help="in tokens")
-    parser.add_argument("--tokens", type=int, default=1024, help="tokens in a batch")
-    parser.add_argument("--steps", nargs="+", choices=steps, default=steps, help="steps to time")
-    parser.add_argument(
-        "--rows",
-        nargs="+",
-        choices=rows,
-        default=rows,
-        metavar="ROW",
-        help="models; `input` is always included",
-    )
-    parser.add_argument("--rounds", type=int, default=5, help="timed steps of each model")
-    parser.add_argument("--group", type=int, default=4, help="models in a group besides `input`")
-    parser.add_argument("--dtype", choices=bert_models.DTYPES, default="float32")
-    parser.add_argument(
-        "--xla", action=argparse.BooleanOptionalAction, default=True, help="TensorFlow's compiler"
-    )
-    parser.add_argument("--memory", action="store_true", help="also measure memory (slow)")
-    options = parse(parser, argv)
-    options.rows = {"input", *options.rows}
-    return options
+def cells_of(options: argparse.Namespace) -> dict[str, dict[str, Callable[[], Any]]]:
+    """Return a function for each row of each cell."""
+    cells = {}
+    for size, shape, step in itertools.product(options.sizes, options.shapes, options.steps):
+        settings = {"step": step, "dtype": options.dtype, "dropout": options.dropout}
+        settings["jit_compile"] = options.xla
+        makers = {
+            row: functools.partial(bert_models.make_step_of_row, row=row, **settings)
+            for row in bert_models.ROWS
+            if row in ("input", *options.rows) and bert_models.has_row(row, step)
+        }
+        cells[f"{size}, {shape[0]} x {shape[1]} tokens, {step}"] = {
+            row: functools.partial(measure_row, makers, row, (size, shape), options)
+            for row in makers
+        }
+    return cells
+
+
+def make_page(runs: dict[str, Any]) -> str:
+    """Return the page of the runs of a backend."""
+    backend = next(iter(runs.values()))["machine"]["backend"]
+    title = f"Step times on {results.BACKENDS[backend]}"
+    return results.page_of(title, INTRODUCTION, runs, make_tables)
+
+
+def make_tables(run: dict[str, Any]) -> list[str]:
+    lines = []
+    for name, cell in run["cells"].items():
+        rows = [format_row(row, cell) for row in bert_models.ROWS if row in cell]
+        columns = [column for column in rows[0] if any(row[column] for row in rows)]
+        cells = [[row[column] for column in columns] for row in rows]
+        lines += [f"### {name}", "", *results.markdown_table(columns, cells), ""]
+    return lines[:-1]
+
+
+def format_row(row: str, rows: dict[str, dict[str, Any]]) -> dict[str, str]:
+    """Return the cells of a row by the headings of their columns. Some are empty."""
+    values = rows[row]
+
+    def interval(quartiles, form):
+        return " - ".join(format(value, form) for value in quartiles)
+
+    def memory(name):
+        return f"{values[name]:.0f}" if name in values else ""
+
+    def to(other):
+        return f"{values['ratio'] / rows[other]['ratio']:.3f}" if other in rows else ""
+
+    _, quartiles = measure.median_and_quartiles(values["seconds"])
+    fastest = min(values["seconds"]) / min(values["reference_seconds"])
+    return {
+        "model": row,
+        "ms": f"{values['milliseconds']:.1f}",
+        "quartiles of ms": interval([1000 * value for value in quartiles], ".1f"),
+        "to `input`": f"{values['ratio']:.3f}",
+        "quartiles": interval(values["ratio_quartiles"], ".3f"),
+        "fastest": f"{fastest:.3f}",
+        "to KerasHub": to("kerashub"),
+        "to Hugging Face": to("hugging_face"),
+        "compiling, s": f"{values['compile_seconds']:.1f}",
+        "weights, MiB": memory("weights_mib"),
+        "step, MiB": memory("step_mib"),
+    }
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    options = parse_arguments(argv)
-    cells = [
-        Cell(size, length, step, max(options.tokens // length, 1))
-        for size in options.sizes
-        for length in options.lengths
-        for step in options.steps
+    parser = results.make_parser(__doc__)
+    sizes, steps = list(bert_models.SIZES), list(bert_models.STEPS)
+    add, default, help_of_sizes = parser.add_argument, ["base", "small"], "tiny is for tests"
+    add("--sizes", nargs="+", choices=sizes, default=default, help=help_of_sizes)
+    shapes = [(8, 128), (2, 512)]
+    add("--shapes", type=results.shape, nargs="+", default=shapes, help="sequences x tokens")
+    add("--steps", nargs="+", choices=steps, default=steps, help="steps to time")
+    rows = [
+        row for row in bert_models.ROWS if any(bert_models.has_row(row, step) for step in steps)
     ]
+    add("--rows", nargs="+", choices=rows, default=rows, metavar="ROW", help="besides `input`")
+    add("--rounds", type=int, default=5, help="timed steps of each model")
+    add("--dtype", choices=bert_models.DTYPES, default="float32")
+    add("--dropout", type=float, default=bert_models.DROPOUT, help="dropout rate")
+    add("--xla", action=argparse.BooleanOptionalAction, default=True, help="TensorFlow's compiler")
+    add("--memory", action="store_true", help="also measure memory (slow)")
+    options = results.parse(parser, argv)
     keras.utils.set_random_seed(bert_models.SEED)
-    names = ("tokens", "rounds", "group", "dtype")
     xla = options.xla if keras.config.backend() == "tensorflow" else None
-    run = start(MODULE, options, names, xla=xla, seed=bert_models.SEED)
-    total = sum(row in options.rows for cell in cells for row in cell.rows)
-    with tqdm(total=total * (1 + options.memory), unit="measurement") as progress:
-
-        def save_run():
-            save(options, run, make_page)
-            progress.n = count_measurements(run)
-            progress.refresh()
-
-        for cell in cells:
-            run_cell(cell, run, options, save_run)
-    print(make_page({options.name: run}))
+    names = ("rounds", "dtype", "dropout", "memory")
+    run = results.start(__spec__.name, options, names, xla=xla, seed=bert_models.SEED)
+    results.measure_cells(options, run, cells_of(options), make_page)
 
 
 if __name__ == "__main__":

@@ -17,12 +17,10 @@ import keras
 import numpy as np
 from tqdm import tqdm
 
-from benchmarks import measure
-from benchmarks.results import make_parser, markdown_table, measure_cells, page_of, parse, start
+from benchmarks import measure, results
 from benchmarks.trained_encoders import cosines_and_scores, in_batches, read_pairs
 from keras_diet import models, training
 
-MODULE = "benchmarks.train_embedders"
 Pairs = tuple[list[str], list[str], np.ndarray]
 
 
@@ -107,7 +105,7 @@ def train(folder: Path, train_pairs: Pairs, test_pairs: Pairs, seed: int, option
 
 
 def make_page(runs: dict[str, Any]) -> str:
-    return page_of("Training of sentence embeddings", "", runs, make_tables)
+    return results.page_of("Training of sentence embeddings", "", runs, make_tables)
 
 
 def make_tables(run: dict[str, Any]) -> list[str]:
@@ -122,29 +120,29 @@ def make_tables(run: dict[str, Any]) -> list[str]:
         ]
         for seed, cell in run["cells"].items()
     ]
-    return markdown_table(columns, rows)
+    return results.markdown_table(columns, rows)
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = make_parser(__doc__)
+    parser = results.make_parser(__doc__)
     parser.add_argument("encoder", type=Path, help="folder of sentence-transformers")
     parser.add_argument("--data", type=Path, required=True, help="folder of STS-B")
     parser.add_argument("--seeds", type=int, nargs="+", default=[0, 1])
     parser.add_argument("--steps", type=int, help="steps of a training. Without it, an epoch")
     parser.add_argument("--batch-size", type=int, default=32)
     parser.add_argument("--learning-rate", type=float, default=2e-5)
-    options = parse(parser, argv)
+    options = results.parse(parser, argv)
     # The figures leave out folders.
     options.command = [f"{options.encoder.name} --data STSB --seeds", *map(str, options.seeds)]
     if options.steps:
         options.command.append(f"--steps {options.steps}")
-    run = start(MODULE, options, ("steps", "batch_size", "learning_rate"))
+    run = results.start(__spec__.name, options, ("steps", "batch_size", "learning_rate"))
     pairs = [read_pairs(options.data, split) for split in ("train", "test")]
     cells = {
         str(seed): functools.partial(train, options.encoder, *pairs, seed, options)
         for seed in options.seeds
     }
-    measure_cells(options, run, cells, make_page)
+    results.measure_cells(options, run, cells, make_page)
 
 
 if __name__ == "__main__":

@@ -21,19 +21,9 @@ import numpy as np
 import scipy.stats
 from tqdm import tqdm
 
-from benchmarks import measure
-from benchmarks.results import (
-    make_parser,
-    markdown_table,
-    measure_cells,
-    page_of,
-    parse,
-    save,
-    start,
-)
+from benchmarks import measure, results
 from keras_diet import models
 
-MODULE = "benchmarks.trained_encoders"
 BATCH_SIZES = (1, 32)
 
 
@@ -130,7 +120,7 @@ def measure_encoder(
 
 
 def make_page(runs: dict[str, Any]) -> str:
-    return page_of("Trained encoders", "", runs, make_tables)
+    return results.page_of("Trained encoders", "", runs, make_tables)
 
 
 def make_tables(run: dict[str, Any]) -> list[str]:
@@ -150,27 +140,27 @@ def make_tables(run: dict[str, Any]) -> list[str]:
         ]
         for name, cell in run["cells"].items()
     ]
-    lines = [*markdown_table(["type", "largest difference"], types), ""]
-    return [*lines, *markdown_table(columns, rows)]
+    lines = [*results.markdown_table(["type", "largest difference"], types), ""]
+    return [*lines, *results.markdown_table(columns, rows)]
 
 
 def main(argv: Sequence[str] | None = None) -> None:
-    parser = make_parser(__doc__)
+    parser = results.make_parser(__doc__)
     parser.add_argument("encoders", nargs="+", type=Path, help="folders of sentence-transformers")
     parser.add_argument("--data", type=Path, required=True, help="folder of STS-B")
     parser.add_argument("--rounds", type=int, default=15, help="calls of each library")
-    options = parse(parser, argv)
+    options = results.parse(parser, argv)
     # The figures leave out folders.
     options.command = [f"ENCODERS --data STSB --rounds {options.rounds}"]
-    run = start(MODULE, options, ("rounds",))
+    run = results.start(__spec__.name, options, ("rounds",))
     run["types"] = differences_of_types()
-    save(options, run, make_page)
+    results.save(options, run, make_page)
     pairs = read_pairs(options.data)
     cells = {
         folder.name: functools.partial(measure_encoder, folder, pairs, options.rounds)
         for folder in options.encoders
     }
-    measure_cells(options, run, cells, make_page)
+    results.measure_cells(options, run, cells, make_page)
 
 
 if __name__ == "__main__":

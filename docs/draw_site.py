@@ -119,10 +119,10 @@ def draw_costs() -> None:
         for place, backend in enumerate(BACKENDS):
             for size, offset in (("small", -0.12), ("base", 0.12)):
                 cells = cells_of(f"step_time_{backend}", f"BERT-{size}, inference")
-                rows = cells[f"{size}, {length} tokens, inference"]["rows"]
-                noise.append(abs(rows["input_again"]["ratio_to_input"] - 1))
+                rows = cells[f"{size}, {length} tokens, inference"]
+                noise.append(abs(rows["input_again"]["ratio"] - 1))
                 for encoding, (marker, color) in MARKERS.items():
-                    ratio = rows[encoding]["ratio_to_input"]
+                    ratio = rows[encoding]["ratio"]
                     fill = color if size == "base" else "white"
                     label = f"{encoding}, BERT-{size}" if place == 0 else None
                     style = {"marker": marker, "color": color, "markerfacecolor": fill}
@@ -145,7 +145,7 @@ def draw_lengths() -> None:
     for (time, memory), cell in zip(axes.T, cells, strict=True):
         time.set_title(cell)
         for place, name in enumerate(BACKENDS.values()):
-            found = cells_of("attention_implementations", name)[f"diet_abs, {cell}"]["rows"]
+            found = cells_of("attention_implementations", name)[f"diet_abs, 1 x {cell}"]
             for i, (implementation, hatch) in enumerate(hatches.items()):
                 style = {"color": f"C{i}", "hatch": hatch, "edgecolor": "white", "width": 0.25}
                 style["label"] = implementation if place == 0 else None
@@ -162,16 +162,15 @@ def draw_gpu() -> None:
     figure = Figure(figsize=(8.2, 4.8), layout="constrained")
     axes = figure.subplots(2, 2, sharey="row")
     for (time, memory), backend in zip(axes.T, ("torch", "jax"), strict=True):
-        cells = [
-            cell
-            for cell in cells_of("gpu", BACKENDS[backend]).values()
-            if cell["part"] == "attention"
-        ]
-        cells.sort(key=lambda cell: int(cell["name"]))
-        lengths = [int(cell["name"]) for cell in cells]
+        cells = {
+            int(name.removeprefix("attention, ")): cell
+            for name, cell in cells_of("gpu", BACKENDS[backend]).items()
+            if name.startswith("attention")
+        }
+        lengths = sorted(cells)
         for row, (label, style) in GPU_ROWS.items():
-            if all(row in cell["result"] for cell in cells):
-                found = [cell["result"][row] for cell in cells]
+            if all(row in cell for cell in cells.values()):
+                found = [cells[length][row] for length in lengths]
                 time.plot(lengths, [each["ratio"] for each in found], label=label, **style)
                 memory.plot(lengths, [each["mib"] for each in found], **style)
         for axis in (time, memory):

@@ -48,8 +48,9 @@ def pytest_ignore_collect(collection_path, config):
     """Do not import files whose cases all run on PyTorch, nor what they import."""
     if _backend() == "torch" or config.option.markexpr or collection_path.suffix != ".py":
         return None
-    line = r"^pytestmark = pytest\.mark\.any_backend$"
-    return True if re.search(line, collection_path.read_text("utf-8"), re.M) else None
+    text = collection_path.read_text("utf-8")
+    is_of_torch = re.search(r"^pytestmark = pytest\.mark\.any_backend$", text, re.M)
+    return True if is_of_torch and "any_backend(" not in text else None
 
 
 def pytest_collection_modifyitems(config, items):

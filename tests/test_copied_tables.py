@@ -70,9 +70,10 @@ def recomputation():
     runs = {"PyTorch": "PyTorch", "TensorFlow": "TensorFlow"}
     runs["JAX with the flag"] = "JAX with a flag of XLA"
     return {
-        (f'`"{name}"`', column): [row["mib"], row["ratio_to_none"]]
+        (f'`"{name}"`', column): [row["mib"], row["ratio"]]
         for column, run in runs.items()
-        for name, row in cells_of("recomputation", run)["diet_abs"]["rows"].items()
+        for cell in cells_of("recomputation", run).values()
+        for name, row in cell.items()
     }
 
 
@@ -308,8 +309,8 @@ def choices():
         for backend, label in (("torch", "PyTorch"), ("jax", "JAX")):
             for run in ("BERT-small, inference", "Other encodings"):
                 times = cells_of(f"step_time_{backend}", run)["small, 2 x 512 tokens, inference"]
-                if name in times["rows"]:
-                    found[row, f"time, {label}"] = [times["rows"][name]["ratio_to_input"]]
+                if name in times:
+                    found[row, f"time, {label}"] = [times[name]["ratio"]]
     return found
 
 
@@ -406,9 +407,9 @@ def test_cells_are_those_of_the_files(page, column):
 def lengths_of(run, tokens, *rows):
     """The rows of a length in the benchmark of implementations, and a function of their ratios."""
     return [
-        cells_of("attention_implementations", run)[f"{encoding}, {tokens} tokens, inference"][
-            "rows"
-        ][implementation]
+        cells_of("attention_implementations", run)[f"{encoding}, 1 x {tokens} tokens, inference"][
+            implementation
+        ]
         for encoding, implementation in rows
     ]
 
@@ -416,28 +417,28 @@ def lengths_of(run, tokens, *rows):
 def blocks_on_jax():
     pairs = ("diet_abs", "blockwise"), ("diet_abs", "full"), ("diet_rel", "blockwise")
     absolute, full, relative, whole = lengths_of("JAX", 2048, *pairs, ("diet_rel", "full"))
-    ratios = absolute["mib"] / full["mib"], absolute["ratio_to_full"]
-    return [*ratios, relative["mib"] / whole["mib"], relative["ratio_to_full"]]
+    ratios = absolute["mib"] / full["mib"], absolute["ratio"]
+    return [*ratios, relative["mib"] / whole["mib"], relative["ratio"]]
 
 
 def features_on_torch():
     pairs = ("diet_abs", "features"), ("diet_abs", "full")
     features, full = lengths_of("PyTorch", 8192, *pairs)
-    return [features["ratio_to_full"], features["mib"] / full["mib"]]
+    return [features["ratio"], features["mib"] / full["mib"]]
 
 
 def on_a_gpu(tokens, *names):
     """Milliseconds, or MiB with a star, of rows of attention on PyTorch."""
-    result = cells_of("gpu", "PyTorch")[f"attention, {tokens}"]["result"]
+    result = cells_of("gpu", "PyTorch")[f"attention, {tokens}"]
     return [result[name.strip("*")]["mib" if "*" in name else "milliseconds"] for name in names]
 
 
 def gradients_on_a_gpu():
     errors = [
-        cell["result"][name]
+        cell[name]
         for run in ("PyTorch", "JAX")
-        for cell in cells_of("gpu", run).values()
-        if cell["part"] == "gradients"
+        for key, cell in cells_of("gpu", run).items()
+        if key.startswith("gradients")
         for name in ("bias", "query", "value")
     ]
     return [100 * max(errors)]
@@ -447,7 +448,7 @@ def cached_positions():
     numbers = []
     for run in ("torch", "jax", "tensorflow"):
         (cell,) = cells_of(f"step_time_{run}", "One sequence").values()
-        numbers += [cell["rows"][row]["ratio_to_input"] for row in ("diet_abs", "diet_abs_cached")]
+        numbers += [cell[row]["ratio"] for row in ("diet_abs", "diet_abs_cached")]
     return numbers
 
 

@@ -3,21 +3,19 @@
 import json
 
 import keras
-import numpy as np
 import pytest
 
-from benchmarks import bert_models, gpu, measure
+from benchmarks import gpu, measure
 from keras_diet import _backend
 
 pytestmark = pytest.mark.any_backend
 
 
 def test_runs_to_the_end_on_a_cpu(tmp_path, monkeypatch, capsys):
-    monkeypatch.setattr(bert_models, "VOCABULARY_SIZE", 31)
     monkeypatch.setattr(measure, "time_in_turn", lambda steps, n: dict.fromkeys(steps, [0.002] * n))
     monkeypatch.setattr(gpu, "LENGTHS_OF_GRADIENTS", ((9, 7), (6, 16)))
     path = tmp_path / "gpu.json"
-    options = ["--size", "tiny", "--lengths", "10", "--batches", "3x8", "--packed", "2x32"]
+    options = ["--size", "tiny", "--lengths", "10", "--packed", "2x32"]
     options += ["--rounds", "2", "--output", str(path), "--resume"]
     measure_row = gpu.measure_row
     measured = []
@@ -31,38 +29,34 @@ def test_runs_to_the_end_on_a_cpu(tmp_path, monkeypatch, capsys):
     monkeypatch.setattr(gpu, "measure_row", stopped)
     with pytest.raises(KeyboardInterrupt):
         gpu.main([*options, "--parts", "attention"])
-    found = json.loads(path.read_text())["PyTorch"]["cells"]["attention, 10"]["result"]
+    found = json.loads(path.read_text())["PyTorch"]["cells"]["attention, 10"]
     assert list(found.values()) == measured, "Results are written after each row."
     monkeypatch.setattr(gpu, "measure_row", measure_row)
     gpu.main([*options, "--minutes", "0"])
-    cells = list(gpu.cells_of(gpu.parse_arguments(options)))
-    left = sum(len(rows) for _, _, rows in cells) - 3
+    cells = gpu.cells_of(gpu.parse_arguments(options))
+    left = sum(1 if callable(cell) else len(cell) for cell in cells.values()) - 3
     assert f"The time is over. {left} rows are left" in capsys.readouterr().out
     assert list(json.loads(path.read_text())["PyTorch"]["cells"]) == ["attention, 10"]
     with monkeypatch.context() as patch:
-        patch.setattr(gpu, "make_bias", lambda *args: 1 / 0)
-        gpu.main([*options, "--parts", "attention"])
-    assert "attention, 10, diet_rel_full: ZeroDivisionError" in capsys.readouterr().out
+        patch.setitem(gpu.BIASES, "fire", lambda **kwargs: 1 / 0)
+        with pytest.raises(SystemExit, match=r"attention, 10, fire: ZeroDivisionError"):
+            gpu.main([*options, "--parts", "attention"])
+    found = json.loads(path.read_text())["PyTorch"]["cells"]["attention, 10"]
+    assert {"sdpa", "diet_rel_full"} <= found.keys(), "The rows after an error are measured."
     gpu.main(options)
     cells = json.loads(path.read_text())["PyTorch"]["cells"]
-    assert len(cells) == 3 + 2 * len((*gpu.SHAPES, gpu.DISTANCES))
+    assert len(cells) == 2 + 2 * len((*gpu.SHAPES, gpu.DISTANCES))
     # FlexAttention has no gradients on a CPU.
-    rows = {
-        "attention, 10": gpu.ATTENTION_ROWS,
-        "packed, 2x32": gpu.PACKED_ROWS,
-        "training, 3x8": gpu.TRAINING_ROWS,
-    }
+    rows = {"attention, 10": gpu.ATTENTION_ROWS, "packed, 2x32": gpu.PACKED_ROWS}
     for name, of_cell in rows.items():
-        expected = [
-            row for row in of_cell if not row.endswith(("indexed", "flex", "flex_attention"))
-        ]
-        assert set(cells[name]["result"]) == set(expected)
-    for cell in cells.values():
-        if cell["part"] == "gradients":
-            assert cell["result"]["program"] == "kernel"
-            assert 0 < max(cell["result"][name] for name in ("bias", "query", "value")) < 0.03
+        expected = [row for row in of_cell if not row.endswith(("indexed", "flex_attention"))]
+        assert set(cells[name]) == set(expected)
+    for name, cell in cells.items():
+        if name.startswith("gradients"):
+            assert cell["program"] == "kernel"
+            assert 0 < max(cell[error] for error in ("bias", "query", "value")) < 0.03
     page = path.with_suffix(".md").read_text()
-    assert "| 3x8 | diet_rel | 2.00 | 1.00 (1.00 - 1.00) |" in page
+    assert "| 2x32 | diet_rel | 2.00 | 1.00 (1.00 - 1.00) |" in page
     assert page.strip() in capsys.readouterr().out
 
 
@@ -100,10 +94,7 @@ def cells_of_a_run(**changes):
         ("attention", "20", {"diet_rel_indexed": measured(1.0, 1.0)}),
         ("attention", "80", twice),
     ]
-    return {
-        f"{part}, {name}": {"part": part, "name": name, "result": result}
-        for part, name, result in cells
-    }
+    return {f"{part}, {name}": result for part, name, result in cells}
 
 
 @pytest.mark.parametrize(
@@ -125,7 +116,7 @@ def test_what_auto_may_choose(backend, changes, answer, line):
     table = "\n".join(gpu.make_tables(run))
     assert f"**Answer: {answer}.**" in table
     assert line in table
-    assert "Not measured: *training*, *gradients*." in table
+    assert "Not measured: *gradients*." in table
 
 
 @pytest.mark.parametrize(
@@ -133,12 +124,12 @@ def test_what_auto_may_choose(backend, changes, answer, line):
     [
         ("torch", "cpu", "diet_rel_indexed", False),
         ("torch", "NVIDIA", "diet_rel_indexed", True),
-        ("torch", "NVIDIA", "hugging_face_flex", True),
+        ("torch", "NVIDIA", "flex_attention", True),
         ("torch", "cpu", "indexed", False),
         ("jax", "cpu", "diet_rel_indexed", True),
-        ("jax", "NVIDIA", "hugging_face_flex", False),
+        ("jax", "NVIDIA", "flex_attention", False),
         ("jax", "NVIDIA", "sdpa", False),
-        ("jax", "NVIDIA", "kerashub", True),
+        ("jax", "NVIDIA", "t5", True),
     ],
 )
 def test_rows_of_a_backend(monkeypatch, backend, device, row, expected):
@@ -164,17 +155,37 @@ def test_what_does_not_fit_into_memory_is_marked():
     def fail(error):
         raise error
 
+    def makers(error):
+        return {"no_bias": lambda: lambda: 1, "t5": lambda: lambda: fail(error)}
+
     errors = [torch.OutOfMemoryError("CUDA"), RuntimeError("RESOURCE_EXHAUSTED: 1.00 TiB")]
     for error in errors:
-        failed = gpu.measure_row(lambda error=error: fail(error), None, 1)
+        failed = gpu.measure_row(makers(error), "t5", 1)
         assert failed == {"failed": "out of memory"}
+    wrong = makers(RuntimeError("illegal memory access"))
     with pytest.raises(RuntimeError, match="illegal memory access"):
-        gpu.measure_row(lambda: fail(RuntimeError("illegal memory access")), None, 1)
-    # A row whose reference failed has no ratio.
-    found = gpu.measure_row(lambda: lambda: None, failed, 1)
-    assert np.isfinite(found["milliseconds"])
-    assert "ratio" not in found
-    cell = {"part": "attention", "name": "10", "result": {"no_bias": failed, "t5": found}}
+        gpu.measure_row(wrong, "t5", 1)
+    cell = {"no_bias": gpu.measure_row(wrong, "no_bias", 1), "t5": failed}
+    assert cell["no_bias"]["ratio"] == 1
     run = {"cells": {"attention, 10": cell}, "machine": {"backend": "torch"}}
     table = "\n".join(gpu.make_tables(run))
-    assert "| 10 | no_bias | out of memory | - | - |" in table
+    assert "| 10 | t5 | out of memory | - | - |" in table
+
+
+def test_a_row_alternates_with_the_first_row_which_is_made_once():
+    made, calls = [], []
+
+    def maker(name):
+        def make():
+            made.append(name)
+            return lambda: calls.append(name)
+
+        return make
+
+    makers = {name: maker(name) for name in ("no_bias", "t5", "alibi")}
+    for name in makers:
+        calls.clear()
+        row = gpu.measure_row(makers, name, 3)
+        assert len(row["seconds"]) == len(row["reference_seconds"]) == 3
+        assert set(calls) == {"no_bias", name}
+    assert made == ["no_bias", "t5", "alibi"]
