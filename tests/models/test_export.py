@@ -97,8 +97,14 @@ def check_that_converters_can_do_all_operations(path):
     assert not [node for node in nodes if "one_hot" in str(node.target)]
 
 
+# Both of their parts are those of other encodings.
+ADDED_AT_INPUT = ("diet_abs_input", "t5_input")
 ENCODERS = {
-    **{name: {"position_encoding": name} for name in POSITION_ENCODINGS if name != "none"},
+    **{
+        name: {"position_encoding": name}
+        for name in POSITION_ENCODINGS
+        if name not in ("none", *ADDED_AT_INPUT)
+    },
     "Linformer": {"projection_dim": 5, "segment_encoding": "none"},
     "features": {"attention_implementation": "features"},
 }
@@ -110,22 +116,24 @@ EXCEPTIONS = {("torch", "litert"): {"shaw": "LiteRT cannot run the file that its
 
 
 class Positions(keras.layers.Layer):
-    """The scores of positions, or the inputs with positions. Both are small programs."""
+    """What an encoding adds: scores, positions at the input, or attention of its own kind."""
 
     def __init__(self, part, **kwargs):
         super().__init__(**kwargs)
         self.part = part
 
-    def call(self, inputs):
+    def call(self, inputs, padding_mask):
+        if isinstance(self.part, keras.layers.MultiHeadAttention):
+            return self.part(inputs, inputs, value_mask=padding_mask)
         return self.part(inputs)
 
     def compute_output_shape(self, shape):
-        is_input = isinstance(self.part, InputEncoding)
-        return shape if is_input else self.part.compute_output_shape(shape)
+        of_states = isinstance(self.part, (InputEncoding, keras.layers.MultiHeadAttention))
+        return shape if of_states else self.part.compute_output_shape(shape)
 
 
 class Encodings(ModelFiles, keras.Model):
-    """One model, and so one file, with several encodings."""
+    """One model, and so one file, with several encodings. Their programs are small."""
 
     def __init__(self, encoders, max_sequence_length=13):
         inputs = {
@@ -135,13 +143,14 @@ class Encodings(ModelFiles, keras.Model):
         x, outputs = keras.layers.Embedding(31, 18)(inputs["token_ids"]), {}
         for name, arguments in encoders.items():
             encoder = DietEncoder(1, 3, 23, max_sequence_length=max_sequence_length, **arguments)
+            if "position_encoding" not in arguments:
+                outputs[name] = encoder(x, padding_mask=inputs["padding_mask"])
+                continue
             encoder.build((None, None, 18))
             parts = [*encoder.position_biases, encoder.input_encoding]
             parts = [part for part in parts if part is not None]
-            if parts and "position_encoding" in arguments:
-                outputs |= {f"{name} {i}": Positions(part)(x) for i, part in enumerate(parts)}
-            else:
-                outputs[name] = encoder(x, padding_mask=inputs["padding_mask"])
+            for i, part in enumerate(parts or [encoder.transformer_layers[0].self_attention]):
+                outputs[f"{name} {i}"] = Positions(part)(x, inputs["padding_mask"])
         super().__init__(inputs, outputs)
 
 
@@ -158,7 +167,6 @@ class Tasks(ModelFiles, keras.Model):
             # `test_hugging_face_programs.py` has their ONNX files.
             tasks = {name: tasks[name] for name in ("masked_lm", "embedder")}
         tasks["reranker"] = DietBertTextReranker(backbone, activation="sigmoid")
-        tasks["backbone"] = backbone
         outputs = {}
         for name, task in tasks.items():
             found = task({key: inputs[key] for key in task.input})
