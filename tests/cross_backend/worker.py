@@ -146,16 +146,18 @@ def new_task(task):
 
 
 def save_models(folder, backend):
+    """Save a model of each task, and return the models."""
     (folder / backend).mkdir()
-    results = {}
+    results, models = {}, {}
     for task in BASES:
         # Each backend has other weights, so that a test sees which file was loaded.
-        model = randomize_weights(new_task(task), seed=BACKENDS.index(backend))
+        models[task] = model = randomize_weights(new_task(task), seed=BACKENDS.index(backend))
         model.save_to_preset(str(folder / backend / task))
         model.save_weights(folder / backend / f"{task}.weights.h5")
         results[task] = task_outputs(model, task)
     np.savez(folder / backend / "tasks.npz", **results)
     (folder / backend / "saved").touch()
+    return models
 
 
 def wait_for_models(folder):
@@ -172,10 +174,9 @@ def load_preset(folder, task):
     return BASES[task].from_preset(str(folder / task), preprocessor=None)
 
 
-def load_models(folder, backend):
+def load_models(folder, backend, models):
     results = {}
-    for task in BASES:
-        model = new_task(task)
+    for task, model in models.items():
         for source in set(BACKENDS) - {backend}:
             preset = load_preset(folder / source, task)
             results[f"{task}/{source}/preset"] = task_outputs(preset, task)
@@ -185,12 +186,12 @@ def load_models(folder, backend):
 
 
 def main(folder, backend):
-    save_models(folder, backend)
+    models = save_models(folder, backend)
     np.savez(folder / backend / "outputs.npz", **outputs())
     np.savez(folder / backend / "gradients.npz", **all_gradients())
     np.savez(folder / backend / "translation.npz", **translations())
     wait_for_models(folder)
-    load_models(folder, backend)
+    load_models(folder, backend, models)
 
 
 if __name__ == "__main__":
