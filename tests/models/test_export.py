@@ -116,24 +116,22 @@ EXCEPTIONS = {("torch", "litert"): {"shaw": "LiteRT cannot run the file that its
 
 
 class Positions(keras.layers.Layer):
-    """What an encoding adds: scores, positions at the input, or attention of its own kind."""
+    """The scores of positions, or the inputs with positions. Both are small programs."""
 
     def __init__(self, part, **kwargs):
         super().__init__(**kwargs)
         self.part = part
 
-    def call(self, inputs, padding_mask):
-        if isinstance(self.part, keras.layers.MultiHeadAttention):
-            return self.part(inputs, inputs, value_mask=padding_mask)
+    def call(self, inputs):
         return self.part(inputs)
 
     def compute_output_shape(self, shape):
-        of_states = isinstance(self.part, (InputEncoding, keras.layers.MultiHeadAttention))
-        return shape if of_states else self.part.compute_output_shape(shape)
+        is_input = isinstance(self.part, InputEncoding)
+        return shape if is_input else self.part.compute_output_shape(shape)
 
 
 class Encodings(ModelFiles, keras.Model):
-    """One model, and so one file, with several encodings. Their programs are small."""
+    """One model, and so one file, with several encodings."""
 
     def __init__(self, encoders, max_sequence_length=13):
         inputs = {
@@ -143,14 +141,13 @@ class Encodings(ModelFiles, keras.Model):
         x, outputs = keras.layers.Embedding(31, 18)(inputs["token_ids"]), {}
         for name, arguments in encoders.items():
             encoder = DietEncoder(1, 3, 23, max_sequence_length=max_sequence_length, **arguments)
-            if "position_encoding" not in arguments:
-                outputs[name] = encoder(x, padding_mask=inputs["padding_mask"])
-                continue
             encoder.build((None, None, 18))
             parts = [*encoder.position_biases, encoder.input_encoding]
             parts = [part for part in parts if part is not None]
-            for i, part in enumerate(parts or [encoder.transformer_layers[0].self_attention]):
-                outputs[f"{name} {i}"] = Positions(part)(x, inputs["padding_mask"])
+            if parts and "position_encoding" in arguments:
+                outputs |= {f"{name} {i}": Positions(part)(x) for i, part in enumerate(parts)}
+            else:
+                outputs[name] = encoder(x, padding_mask=inputs["padding_mask"])
         super().__init__(inputs, outputs)
 
 
