@@ -146,12 +146,13 @@ def make_tables(run: dict[str, Any]) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = results.make_parser(__doc__)
-    parser.add_argument("encoders", nargs="+", type=Path, help="folders of sentence-transformers")
+    parser.add_argument("encoders", nargs="*", type=Path, help="folders of sentence-transformers")
     parser.add_argument("--data", type=Path, required=True, help="folder of STS-B")
     parser.add_argument("--rounds", type=int, default=15, help="calls of each library")
     options = results.parse(parser, argv)
     # The figures leave out folders.
-    options.command = [f"ENCODERS --data STSB --rounds {options.rounds}"]
+    folders = ["ENCODERS"] * bool(options.encoders)
+    options.command = [*folders, f"--data STSB --rounds {options.rounds}"]
     run = results.start(__spec__.name, options, ("rounds",))
     run["types"] = differences_of_types()
     results.save(options, run, make_page)
