@@ -555,8 +555,8 @@ CLAIMS = [
         "docs/encodings/deberta",
         "inference takes # ms. It takes # ms without the scores of positions, # ms in KerasHub and "
         "# ms in `transformers`. A training step takes # ms, # ms without the scores of positions, "
-        "# ms in KerasHub and # ms in `transformers`. With the loop and the optimizer of PyTorch, our "
-        "step takes # ms.",
+        "# ms in KerasHub and # ms in `transformers`. With the loop and the optimizer of PyTorch, "
+        "our step takes # ms.",
         of_deberta,
     ),
     ("docs/guides/pretraining", "rotary positions only: # and # (p = #,", masked_rotary),
