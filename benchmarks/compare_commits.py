@@ -44,7 +44,7 @@ def work() -> None:
 
 
 class Worker:
-    """The process of a checkout, which need not have this module."""
+    """The process of a checkout, which needs only `benchmarks/bert_models.py`."""
 
     def __init__(self, checkout: Path) -> None:
         command = [sys.executable, "-c", f"{inspect.getsource(work)}\nwork()"]
@@ -100,7 +100,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     add("--rows", nargs="+", choices=ROWS, default=ROWS[:3], metavar="ROW", help="besides `input`")
     add("--rounds", type=int, default=15, help="timed steps of each row")
     options = results.parse(parser, argv)
-    run = results.start(__spec__.name, options, ("rounds",), other=str(options.other))
+    run = results.start(__spec__.name, options, ("rounds",), other=measure.commit(options.other))
     workers = {"this": Worker(measure.ROOT), "other": Worker(options.other)}
     rows = dict.fromkeys(("input", *options.rows))
     cells = {

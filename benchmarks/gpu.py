@@ -336,17 +336,17 @@ def measure_row(
     keras.backend.clear_session()
     make_first = next(iter(makers.values()))
     try:
-        is_first = makers[row] is make_first
-        step = measure.make_reference(make_first) if is_first else makers[row]()
+        reference = measure.make_reference(make_first)
+        step = reference if makers[row] is make_first else makers[row]()
         memory = getattr(step, "memory", None)
         memory = measure.memory_of(step) if memory is None else memory
+        return {"mib": memory, **measure.compare_with(reference, step, rounds)}
     except Exception as error:
-        # Of PyTorch and of JAX. Other errors may speak of memory, too.
+        # Of PyTorch and of JAX. An illegal memory access is another error.
         is_full = type(error).__name__ == "OutOfMemoryError" or "RESOURCE_EXHAUSTED" in str(error)
         if not is_full:
             raise
         return {"failed": "out of memory"}
-    return {"mib": memory, **measure.compare_with(measure.make_reference(make_first), step, rounds)}
 
 
 # === The program ===
@@ -486,10 +486,8 @@ def cells_of(options: argparse.Namespace) -> dict[str, Any]:
 def parse_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
     parser = results.make_parser(__doc__)
     add, shape = parser.add_argument, results.shape
-    lengths, indexed = (
-        [8192, 16384, 512, 2048, 4096, 1024],
-        [(1024, 1024), (1000, 1000), (611, 833)],
-    )
+    lengths = [8192, 16384, 512, 2048, 4096, 1024]
+    indexed = [(1024, 1024), (1000, 1000), (611, 833)]
     add("--parts", nargs="+", choices=PARTS, default=list(PARTS))
     add("--size", choices=bert_models.SIZES, default="base", help="BERT that has the layer")
     add("--lengths", type=int, nargs="+", default=lengths, help="of attention")

@@ -283,12 +283,12 @@ def usable_cores() -> int:
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
 
 
-def commit() -> str:
-    """Return the commit of this checkout, marked if files differ from it, or "" without git."""
+def commit(folder: Path = ROOT) -> str:
+    """Return the commit of a checkout, marked if files differ from it, or "" without git."""
     if not shutil.which("git"):
         return ""
     command = ["git", "describe", "--always", "--dirty"]
-    return subprocess.run(command, capture_output=True, text=True, cwd=ROOT).stdout.strip()
+    return subprocess.run(command, capture_output=True, text=True, cwd=folder).stdout.strip()
 
 
 def versions() -> dict[str, str]:

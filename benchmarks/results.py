@@ -8,6 +8,7 @@ import argparse
 import json
 import math
 import re
+import shlex
 import statistics
 import sys
 import time
@@ -76,9 +77,8 @@ def start(
         **settings: Other settings that the figures depend on.
     """
     machine = measure.machine(computes_on)
-    command = (
-        f"KERAS_BACKEND={keras.config.backend()} python -m {module} {' '.join(options.command)}"
-    )
+    command = f"KERAS_BACKEND={keras.config.backend()} python -m {module} "
+    command += shlex.join(options.command)
     run = {
         # A run may be resumed on another day and with another commit.
         "commands": [f"{command.strip()} # {date_and_commit(machine)}"],
@@ -110,7 +110,7 @@ def measure_cells(
     make_page: Callable[[dict[str, Any]], str],
     minutes: float = math.inf,
 ) -> None:
-    """Measure what a run lacks, save the run after each figure, and print its page.
+    """Measure what a run lacks, save the run after each row, and print its page.
 
     What fails does not stop the others. The program then ends with an error, and `--resume` repeats
     it.
@@ -128,7 +128,7 @@ def measure_cells(
         for row, function in ({None: cell} if callable(cell) else cell).items()
     }
     end, left, failed = time.monotonic() + 60 * minutes, 0, []
-    for (name, row), measure_one in tqdm(functions.items(), unit="figure"):
+    for (name, row), measure_one in tqdm(functions.items(), unit="row"):
         cell = run["cells"].get(name, {})
         if row in cell or (row is None and cell):
             continue

@@ -88,7 +88,7 @@ def make_tables(run: dict[str, Any]) -> list[str]:
 
 def main(argv: Sequence[str] | None = None) -> None:
     parser = results.make_parser(__doc__)
-    encodings, steps = ["diet_abs", "diet_rel"], bert_models.STEPS
+    encodings, steps = list(VALUES["recompute"]), bert_models.STEPS
     parser.add_argument("argument", choices=VALUES, help="what varies")
     parser.add_argument(
         "--shapes", type=results.shape, nargs="+", required=True, help="sequences x tokens"

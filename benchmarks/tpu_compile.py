@@ -3,7 +3,8 @@
 BERT with each encoding is compiled for the chips of a TPU topology: inference and a training step
 (AdamW), data-parallel, with the weights on every chip and the batch split among the chips. The
 compiler reports how many operations a chip performs, how many bytes it moves and how much memory it
-needs. Nothing is executed. A process for each program may crash and takes up to 6 GB.
+needs. Nothing is executed. Each program has its own process, because the compiler may crash. It
+takes up to 6 GB.
 
 The results are printed. After each program they are also written to `--output` as JSON, and to a
 page of tables beside it. `--resume` adds to the results in `--output`.

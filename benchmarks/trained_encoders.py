@@ -152,7 +152,7 @@ def main(argv: Sequence[str] | None = None) -> None:
     options = results.parse(parser, argv)
     # The figures leave out folders.
     folders = ["ENCODERS"] * bool(options.encoders)
-    options.command = [*folders, f"--data STSB --rounds {options.rounds}"]
+    options.command = [*folders, "--data", "STSB", "--rounds", str(options.rounds)]
     run = results.start(__spec__.name, options, ("rounds",))
     run["types"] = differences_of_types()
     results.save(options, run, make_page)

@@ -868,7 +868,7 @@ def test_what_transformers_cannot_compute_is_not_written(make_model, model_type,
     assert not (tmp_path / "new").exists()
 
 
-# Without it, `transformers` would read a JinaBERT as a BERT, with new weights.
+# With `trust_remote_code=True`, `transformers` reads a JinaBERT so.
 CODE = "jinaai/jina-bert-implementation--"
 AUTO_MAP = {"AutoConfig": f"{CODE}configuration_bert.JinaBertConfig"}
 AUTO_MAP |= {"AutoModel": f"{CODE}modeling_bert.JinaBertModel"}

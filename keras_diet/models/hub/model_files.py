@@ -94,8 +94,8 @@ class ModelFiles(Model):
         if is_hugging_face_folder(preset):
             raise ValueError(
                 "`preset` must be a preset of Keras. Received: a folder of Hugging Face, "
-                f"preset={os.fspath(preset)!r}. `from_hugging_face` of the classes of "
-                "`DietBertBackbone` reads it."
+                f"preset={os.fspath(preset)!r}. Call `from_hugging_face` of `DietBertBackbone` or "
+                "of its tasks."
             )
         model = super().from_preset(os.fspath(preset), load_weights=load_weights, **kwargs)
         if "trainable" in kwargs:

@@ -19,7 +19,7 @@ _REMOVED = Path(".removed.json")
 
 
 def is_hugging_face_folder(source: Any) -> bool:
-    """Return whether `source` is a local folder, but not a preset of KerasHub."""
+    """Return whether `source` is a local folder with a `config.json` that is not KerasHub's."""
     if not isinstance(source, (str, os.PathLike)) or not (Path(source) / _CONFIG).is_file():
         return False
     # Only KerasHub's configurations name a class.

@@ -164,6 +164,12 @@ _OF_T5 = {
     "relu": {"gated": False, "activation": "relu"},
     "gated-gelu": {"gated": True, "activation": "gelu_approximate"},
 }
+_FEED_FORWARD = Field(
+    lambda config: _OF_T5[
+        validation.choice("feed_forward_proj", config["feed_forward_proj"], tuple(_OF_T5))
+    ],
+    lambda arguments: {"feed_forward_proj": "gated-gelu" if arguments["gated"] else "relu"},
+)
 _OF_JINA = {"geglu": "gelu", "reglu": "relu"}
 
 
@@ -180,17 +186,12 @@ def _write_jina(arguments: Config) -> Config:
     }
     return {
         "feed_forward_type": "reglu" if arguments["activation"] == "relu" else "geglu",
-        # Without it, `transformers` would read a BERT.
+        # With `trust_remote_code=True`, `transformers` reads it so. Otherwise it reads a BERT.
         "auto_map": {"AutoConfig": f"{code}configuration_bert.JinaBertConfig", **classes},
     }
 
 
-_FEED_FORWARD = Field(
-    lambda config: _OF_T5[
-        validation.choice("feed_forward_proj", config["feed_forward_proj"], tuple(_OF_T5))
-    ],
-    lambda arguments: {"feed_forward_proj": "gated-gelu" if arguments["gated"] else "relu"},
-)
+_JINA = Field(_read_jina, _write_jina)
 _ROLES = ("pad", "bos", "eos", "cls", "sep")
 # The defaults of `transformers` are ids of one vocabulary.
 _NO_TOKENS = Field(write=lambda arguments: {f"{role}_token_id": None for role in _ROLES})
@@ -632,7 +633,7 @@ ARCHITECTURES: dict[str, Architecture] = {
         },
         constants={"position_encoding": "alibi", "segment_encoding": "input", "gated": True},
         names={"activation": None},
-        fields=(Field(_read_jina, _write_jina),),
+        fields=(_JINA,),
         defaults={"feed_forward_type": "original"},
         required={
             **_ENCODER,
@@ -732,7 +733,8 @@ def type_of(config: Config) -> str:
         ValueError: If the table has no entry for its `model_type`.
     """
     model_type = str(config.get("model_type"))
-    validation.choice("model_type", model_type, tuple(ARCHITECTURES))
+    known = tuple(name for name in ARCHITECTURES if name != "jina_bert")
+    validation.choice("model_type", model_type, known)
     # JinaBERT calls itself a BERT.
     is_jina = model_type == "bert" and config.get("position_embedding_type") == "alibi"
     return "jina_bert" if is_jina else model_type
