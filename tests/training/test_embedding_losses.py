@@ -157,6 +157,8 @@ def test_trains_an_embedder(name, rng):
 @pytest.mark.any_backend
 def test_equals_sentence_transformers(rng):
     import torch
+
+    pytest.importorskip("sentence_transformers")
     from sentence_transformers.sentence_transformer import losses
 
     labels = {"pairs": np.arange(10).reshape(5, 2), "triplets": np.arange(15).reshape(5, 3)}

@@ -30,6 +30,8 @@ def scores_of(bias, query_length, key_length, start=0):
 @any_backend
 def test_equals_t5_of_hugging_face(rng):
     import torch
+
+    pytest.importorskip("transformers")
     from transformers import T5Config
     from transformers.models.t5.modeling_t5 import T5Attention
 
@@ -165,6 +167,8 @@ def test_fire_in_half_precision_tells_near_keys_apart_at_large_positions(dtype):
 def test_equals_swin_v2_of_hugging_face(rng):
     """Positions are `y (2 W - 1) + x`. The second window is larger than that of pretraining."""
     import torch
+
+    pytest.importorskip("transformers")
     from transformers import Swinv2Config
     from transformers.models.swinv2.modeling_swinv2 import Swinv2SelfAttention
 

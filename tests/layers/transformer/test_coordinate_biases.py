@@ -76,6 +76,8 @@ def test_the_layer():
 @any_backend
 def test_equals_layoutlmv3_of_hugging_face(rng):
     import torch
+
+    pytest.importorskip("transformers")
     from transformers import LayoutLMv3Config
     from transformers.models.layoutlmv3.modeling_layoutlmv3 import LayoutLMv3Encoder
 
@@ -106,6 +108,8 @@ def test_equals_layoutlmv3_of_hugging_face(rng):
 def test_equals_swin_of_hugging_face(rng):
     """One axis with the coordinate `y (2 W - 1) + x` has a score for each pair of distances."""
     import torch
+
+    pytest.importorskip("transformers")
     from transformers.models.swin.modeling_swin import SwinRelativePositionBias
 
     theirs = SwinRelativePositionBias(NUM_HEADS, (3, 4))
