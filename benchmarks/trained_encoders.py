@@ -89,9 +89,8 @@ def cosines_and_scores(embeddings: np.ndarray, scores: np.ndarray) -> float:
     return float(scipy.stats.spearmanr((first * second).sum(-1), scores).statistic)
 
 
-def measure_encoder(
-    folder: Path, pairs: tuple[list[str], list[str], np.ndarray], rounds: int
-) -> dict[str, Any]:
+def measure_encoder(folder: Path, data: Path, rounds: int) -> dict[str, Any]:
+    pairs = read_pairs(data)
     embedder = models.DietBertTextEmbedder.from_hugging_face(folder)
     preprocessor = embedder.preprocessor
     preprocessor.length_buckets = tuple(range(8, preprocessor.sequence_length, 8))
@@ -147,18 +146,19 @@ def make_tables(run: dict[str, Any]) -> list[str]:
 def main(argv: Sequence[str] | None = None) -> None:
     parser = results.make_parser(__doc__)
     parser.add_argument("encoders", nargs="*", type=Path, help="folders of sentence-transformers")
-    parser.add_argument("--data", type=Path, required=True, help="folder of STS-B")
+    parser.add_argument("--data", type=Path, help="folder of STS-B, for the encoders")
     parser.add_argument("--rounds", type=int, default=15, help="calls of each library")
     options = results.parse(parser, argv)
+    if options.encoders and not options.data:
+        parser.error("Encoders need --data")
     # The figures leave out folders.
-    folders = ["ENCODERS"] * bool(options.encoders)
-    options.command = [*folders, "--data", "STSB", "--rounds", str(options.rounds)]
+    folders = ["ENCODERS", "--data", "STSB"] if options.encoders else []
+    options.command = [*folders, "--rounds", str(options.rounds)]
     run = results.start(__spec__.name, options, ("rounds",))
     run["types"] = differences_of_types()
     results.save(options, run, make_page)
-    pairs = read_pairs(options.data)
     cells = {
-        folder.name: functools.partial(measure_encoder, folder, pairs, options.rounds)
+        folder.name: functools.partial(measure_encoder, folder, options.data, options.rounds)
         for folder in options.encoders
     }
     results.measure_cells(options, run, cells, make_page)

@@ -3,13 +3,10 @@
 import gc
 import importlib.metadata
 import importlib.util
-import inspect
 import os
 import re
 import sys
 import tempfile
-import types
-import weakref
 from unittest import mock
 
 import pytest
@@ -95,38 +92,6 @@ def _seed_of_tensorflow():
     import keras
 
     keras.utils.set_random_seed(13)
-
-
-def _of_functions_once(read):
-    """`read`, which keeps what it has read of a function, and of the methods of its instances."""
-    known = weakref.WeakKeyDictionary()
-
-    def read_unknown(method):
-        function = getattr(method, "__func__", method)
-        if not isinstance(function, types.FunctionType):
-            return read(method)
-        found = known.setdefault(function, {})
-        if type(method) not in found:
-            found[type(method)] = read(method)
-        return found[type(method)]
-
-    return read_unknown
-
-
-@pytest.fixture(autouse=True, scope="session")
-def _signatures_once():
-    """Read the signatures of methods once. Keras reads them for each layer that it makes."""
-    from keras.src.layers import layer
-    from keras.src.ops import operation
-
-    names = ("signature", "getfullargspec")
-    functions = {name: _of_functions_once(getattr(inspect, name)) for name in names}
-    quick = types.SimpleNamespace(**{**vars(inspect), **functions})
-    with (
-        mock.patch.object(layer, "inspect", quick),
-        mock.patch.object(operation, "inspect", quick),
-    ):
-        yield
 
 
 @pytest.fixture(autouse=True, scope="session")

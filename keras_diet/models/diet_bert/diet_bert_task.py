@@ -12,9 +12,7 @@ from tokenizers import normalizers
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
 from keras_diet.models.diet_bert.hugging_face.architectures import ARCHITECTURES, type_of
-from keras_diet.models.diet_bert.hugging_face.checkpoint import (
-    read_checkpoint,
-)
+from keras_diet.models.diet_bert.hugging_face.checkpoint import read_checkpoint
 from keras_diet.models.diet_bert.hugging_face.heads import (
     NO_HEAD,
     QUESTION_ANSWERER,

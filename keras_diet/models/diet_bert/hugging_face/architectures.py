@@ -733,8 +733,7 @@ def type_of(config: Config) -> str:
         ValueError: If the table has no entry for its `model_type`.
     """
     model_type = str(config.get("model_type"))
-    known = tuple(name for name in ARCHITECTURES if name != "jina_bert")
-    validation.choice("model_type", model_type, known)
+    validation.choice("model_type", model_type, tuple(ARCHITECTURES))
     # JinaBERT calls itself a BERT.
     is_jina = model_type == "bert" and config.get("position_embedding_type") == "alibi"
     return "jina_bert" if is_jina else model_type
