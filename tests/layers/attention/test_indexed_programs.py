@@ -125,9 +125,9 @@ def test_output_with_masks(rng, names):
 )
 def test_output_of_other_lengths(rng, name, lengths):
     heads, bias = make_heads(rng, *lengths), make_bias(name, rng, max_length=LENGTH)
-    found = output_of(heads, ScoreTerms(bias=bias))
-    expected = by_reference(*heads, expected_scores(bias, *lengths), True)
-    assert_close(found, expected)
+    for is_causal, mask in ((False, True), (True, np.tri(*lengths, dtype="bool"))):
+        found = output_of(heads, ScoreTerms(bias=bias, is_causal=is_causal))
+        assert_close(found, by_reference(*heads, expected_scores(bias, *lengths), mask))
 
 
 @pytest.mark.parametrize("name", [None, "absolute", "kerple_log", "tupe_abs", "tupe_rel"])
@@ -384,6 +384,7 @@ def test_block_masks_are_made_once_for_all_layers(rng, monkeypatch):
         encoder(**inputs)
     windows = [terms.sliding_window for terms, *_ in made]
     assert windows == [None, 6], "one for the layers of each window"
+    assert make(ScoreTerms(), ops.zeros((BATCH, LENGTH, 3)), None) is None, "nothing is masked"
 
 
 @on_jax
@@ -403,21 +404,3 @@ def test_gradients_of_an_encoder_are_the_same(rng):
     )
     for ours, theirs in zip(found, expected, strict=True):
         assert_close(ours, theirs, 1e-3)
-
-
-def test_other_programs_compute_what_a_kernel_does_not(rng):
-    """Dropout of probabilities, scores that are returned, and other masks."""
-    layer = BiasedMultiHeadAttention(NUM_HEADS, KEY_DIM, dropout=0.1)
-    plans = {
-        "dropout": ({}, {"training": True}),
-        "probabilities": ({}, {"return_attention_scores": True}),
-        "pairs": ({"attention_mask": np.ones((LENGTH, LENGTH), "bool")}, {}),
-        "start": ({"start_index": 3}, {}),
-        "bias": ({"bias": np.zeros((LENGTH, LENGTH), "float32")}, {}),
-        "memory": ({}, {"reads_memory": True}),
-    }
-    for name, (terms, options) in plans.items():
-        plan = layer.plan(
-            ScoreTerms(**terms), (BATCH, LENGTH, 3), implementation="indexed", **options
-        )
-        assert plan.program in ("scores", "kernel"), name
