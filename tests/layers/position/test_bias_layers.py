@@ -65,7 +65,7 @@ def test_equals_reference(rng, name, share_heads):
 
 @pytest.mark.any_backend
 @every_bias
-@settings(deadline=None, max_examples=12, derandomize=True)
+@settings(deadline=None, max_examples=8, derandomize=True)
 @given(data=st.data())
 def test_all_lengths(name, data):
     """Calls, rows, steps, features, scores by distance, and a copy with cached scores."""

@@ -56,35 +56,6 @@ def test_blocks_have_the_same_outputs_and_gradients(rng, name):
             assert_close(gradient, wanted, 1e-4)
 
 
-@pytest.mark.parametrize(
-    "name, recompute",
-    [
-        ("forgetting", "block"),
-        *once(
-            ("forgetting", "attention"),
-            ("query_relative", "attention"),
-            ("query_relative", "block"),
-        ),
-    ],
-)
-def test_recomputed_gradients(name, recompute):
-    """Layers that share the weights of a bias, and each computes its scores."""
-    target, source = diet_decoders.make_inputs(np.random.default_rng(5))
-
-    def of_decoder(recompute):
-        decoder = diet_decoders.make_decoder(
-            np.random.default_rng(3),
-            **{"position_encoding": name, "sharing": "layer-wise", "recompute": recompute},
-        )
-        return gradients(
-            lambda: weighted_sum(decoder(target, source, training=True), target),
-            decoder.trainable_variables,
-        )
-
-    for found, expected in zip(of_decoder(recompute), of_decoder("none"), strict=True):
-        assert_close(found, expected, 1e-4)
-
-
 @any_backend
 @pytest.mark.parametrize("dtype", ["bfloat16", "mixed_bfloat16", "float16"])
 def test_sums_are_not_rounded(rng, dtype):
@@ -131,8 +102,14 @@ def test_gates_in_a_kernel_in_bfloat16(block_size):
 
 
 @any_backend
-@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16", "bfloat16"])
-@pytest.mark.parametrize("name", ["query_relative", "forgetting", "deberta"])
+@pytest.mark.parametrize(
+    "name, dtype",
+    [
+        *(("query_relative", dtype) for dtype in ("mixed_float16", "bfloat16")),
+        *(("forgetting", dtype) for dtype in ("mixed_float16", "mixed_bfloat16")),
+        ("deberta", "mixed_bfloat16"),
+    ],
+)
 def test_decoding_in_half_precision(name, dtype):
     arguments = {"position_encoding": name, "normalize_first": True}
     decoder = diet_decoders.make_decoder(np.random.default_rng(3), **arguments)
@@ -226,24 +203,3 @@ def test_documents_need_scores_of_distances(rng, monkeypatch):
     monkeypatch.setattr(Products, "distance_only", True)
     found = to_numpy(encoder(x, document_ids=IDS[:1]))
     assert_close(found[:, :2], encoder(x[:, :2]))
-
-
-class PlainAttention(keras.layers.MultiHeadAttention):
-    """A custom attention layer, which takes the scores of all pairs."""
-
-    def call(self, query, value, attention_bias, training=None, **kwargs):
-        assert attention_bias.shape == (BATCH, NUM_HEADS, 5, 5)
-        self.biases = [*getattr(self, "biases", []), to_numpy(attention_bias)]
-        return super().call(query, value, training=training)
-
-
-@any_backend
-def test_a_custom_attention_layer_gets_scores(rng, register):
-    name = register(
-        attention=PlainAttention, bias=layers.QueryRelativePositionBias, sharing_modes=("none",)
-    )
-    encoder = make_encoder(rng, position_encoding=name, segment_encoding="none")
-    x = normal(rng, BATCH, 5, 6)
-    encoder(x)
-    (seen,) = encoder.transformer_layers[0].self_attention.biases
-    assert_close(seen, encoder.position_biases[0](x))
