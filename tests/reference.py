@@ -135,6 +135,16 @@ def multi_head_attention(
     return (output, probabilities) if return_scores else output
 
 
+def attention_of_heads(query, key, value, scale, bias=0.0, mask=True):
+    """`softmax_j(scale q_i . k_j + bias_ij) v_j`; query (B, T, H, d_h), value (B, S, H, d_v).
+
+    For a query without any permitted key, all keys count the same.
+    """
+    scores = np.where(mask, scale * np.einsum("bihk,bjhk->bhij", query, key) + bias, -1e9)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return np.einsum("bhij,bjhd->bihd", weights / weights.sum(axis=-1, keepdims=True), value)
+
+
 def disentangled_score(query_vector, key_vector, weights, head, distance):
     """He et al. 2021: `q_i . Kr_d + k_j . Qr_d` of one pair at a distance `i - j`, not scaled.
 
@@ -228,29 +238,13 @@ def rms_norm(x, gamma, beta, epsilon):
     return output
 
 
-def gelu(x):
-    """`x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`, BERT's approximation; any shape."""
-    x = _float64(x)
-    return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
-
-
 def gelu_exact(x):
     """`x/2 (1 + erf(x / sqrt(2)))`; any shape."""
     x = _float64(x)
     return 0.5 * x * (1.0 + np.vectorize(math.erf, otypes=["float64"])(x / math.sqrt(2.0)))
 
 
-def encoder_block(
-    x,
-    weights,
-    num_heads,
-    bias=None,
-    mask=None,
-    normalize_first=False,
-    epsilon=1e-12,
-    activation=gelu,
-    norm=layer_norm,
-):
+def encoder_block(x, weights, bias=None, mask=None, *, activation, **options):
     """One Transformer layer (section 2.1), x (B, T, d) -> (B, T, d).
 
     Post-norm, as in BERT: `y = N_1(x + attention(x))`, `z = N_2(y + feed_forward(y))`.
@@ -261,8 +255,6 @@ def encoder_block(
     a "key_projection" is Linformer's. Its `mask` must depend on the keys only. `norm` is
     `layer_norm` or `rms_norm`. Without "attention_norm_gamma" there is no N_1.
     """
-    if weights["attention"]["query_kernel"].shape[1] != num_heads:
-        raise ValueError(f"The attention weights do not have num_heads={num_heads} heads.")
 
     def attention(inputs):
         if "key_projection" in weights["attention"]:
@@ -274,22 +266,10 @@ def encoder_block(
         "attention_norm": attention,
         "output_norm": lambda inputs: feed_forward(inputs, weights, activation),
     }
-    return _block(x, sublayers, weights, normalize_first, epsilon, norm)
+    return _block(x, sublayers, weights, **options)
 
 
-def decoder_block(
-    x,
-    source,
-    weights,
-    bias=None,
-    cross_bias=None,
-    mask=None,
-    cross_mask=None,
-    normalize_first=False,
-    epsilon=1e-12,
-    activation=gelu,
-    norm=layer_norm,
-):
+def decoder_block(x, source, weights, bias, cross_bias, mask, cross_mask, *, activation, **options):
     """One decoder layer (Vaswani et al. 2017, section 3.1), x (B, T, d), source (B, S, d).
 
     As `encoder_block`, where target `i` attends to targets `j <= i`, and with attention to the
@@ -298,10 +278,10 @@ def decoder_block(
     `cross_bias`, `cross_mask`: (B, H, T, S). All broadcast.
     """
     causal = np.array([[j <= i for j in range(x.shape[1])] for i in range(x.shape[1])])
-    mask = causal if mask is None else mask & causal
 
     def self_attention(inputs):
-        return multi_head_attention(inputs, inputs, weights["attention"], bias=bias, mask=mask)
+        terms = {"bias": bias, "mask": mask & causal}
+        return multi_head_attention(inputs, inputs, weights["attention"], **terms)
 
     def cross_attention(inputs):
         return multi_head_attention(
@@ -313,10 +293,10 @@ def decoder_block(
         "cross_attention_norm": cross_attention,
         "output_norm": lambda inputs: feed_forward(inputs, weights, activation),
     }
-    return _block(x, sublayers, weights, normalize_first, epsilon, norm)
+    return _block(x, sublayers, weights, **options)
 
 
-def _block(x, sublayers, weights, normalize_first, epsilon, norm):
+def _block(x, sublayers, weights, normalize_first, epsilon, norm=layer_norm):
     """The sublayers, one after the other, each with its residual and the norm of its name."""
     x = _float64(x)
     for name, sublayer in sublayers.items():
@@ -330,7 +310,7 @@ def _block(x, sublayers, weights, normalize_first, epsilon, norm):
     return x
 
 
-def feed_forward(x, weights, activation=gelu):
+def feed_forward(x, weights, activation):
     """`W_2 activation(W_1 x)` with biases, x (B, T, d); `weights` as in `encoder_block`.
 
     With a "gate_kernel" and "gate_bias", `W_2 (activation(W_1 x) * (W_g x))` (Shazeer 2020).
@@ -348,34 +328,6 @@ def window_mask(length, window):
     for i, j in np.ndindex(mask.shape):
         mask[i, j] = window is None or -window < i - j < window
     return mask
-
-
-def encoder(
-    x,
-    blocks,
-    num_heads,
-    biases,
-    mask=None,
-    normalize_first=False,
-    final_norm=None,
-    epsilon=1e-12,
-    activation=gelu,
-    norm=layer_norm,
-    windows=None,
-):
-    """A stack of `encoder_block`, x (B, T, d) -> (B, T, d).
-
-    `biases`: for each block an array that broadcasts to (B, H, T, S), or None.
-    `final_norm`: (gamma, beta) of a last norm, for pre-norm only.
-    `windows`: for each block an argument of `window_mask`.
-    """
-    for i, (weights, bias) in enumerate(zip(blocks, biases, strict=True)):
-        of_block = mask
-        if windows is not None and windows[i] is not None:
-            of_block = window_mask(x.shape[1], windows[i]) & (True if mask is None else mask)
-        options = (normalize_first, epsilon, activation, norm)
-        x = encoder_block(x, weights, num_heads, bias, of_block, *options)
-    return x if final_norm is None else norm(x, *final_norm, epsilon)
 
 
 def bert_inputs(

@@ -69,21 +69,11 @@ def terms_and_mask(names):
     return terms, mask
 
 
-def by_reference(query, key, value, bias, mask, num_heads=NUM_HEADS):
-    """Attention of heads `(B, T, H, d)`: the reference, whose projections change nothing."""
-
-    def identity(size):
-        return np.eye(num_heads * size).reshape(-1, num_heads, size)
-
-    key_dim, value_dim = query.shape[-1], value.shape[-1]
-    weights = {"scale": SCALE, "output_bias": np.zeros(num_heads * value_dim)}
-    sizes = {"query": key_dim, "key": key_dim, "value": value_dim}
-    for name, size in sizes.items():
-        weights |= {f"{name}_kernel": identity(size), f"{name}_bias": np.zeros((num_heads, size))}
-    weights["output_kernel"] = np.moveaxis(identity(value_dim), 0, -1)
-    flat = [each.reshape(*each.shape[:2], -1) for each in (query, value, key)]
-    output = reference.multi_head_attention(*flat[:2], weights, flat[2], bias=bias, mask=mask)
-    return output.reshape(*output.shape[:2], num_heads, value_dim)
+def by_reference(query, key, value, bias, mask):
+    """Attention of heads `(B, T, H, d)`. Queries without keys have outputs of zero."""
+    output = reference.attention_of_heads(query, key, value, SCALE, bias, mask)
+    mask = np.broadcast_to(mask, (BATCH, 1, query.shape[1], key.shape[1]))
+    return np.where(mask.any(axis=3)[:, 0, :, None, None], output, 0.0)
 
 
 def make_heads(rng, query_length=LENGTH, key_length=LENGTH):

@@ -93,7 +93,7 @@ def test_encoder_equals_reference(rng, normalize_first):
     arguments = {"attention_bias": bias, "use_causal_mask": True, **masks}
     mask = MASK[:, None] & CAUSAL & PADDING
     expected = reference.encoder_block(
-        *(x, block_weights(block), NUM_HEADS, bias, mask),
+        *(x, block_weights(block), bias, mask),
         normalize_first=normalize_first,
         activation=reference.gelu_exact,
         epsilon=0.3,

@@ -142,32 +142,6 @@ def test_a_block_keeps_the_gates_of_a_new_bias(rng):
         block(target[:, :1], memory=memory, attention_bias=bias)
 
 
-@any_backend
-def test_a_constant_mixture_is_diet_rel(rng):
-    expected = randomize(layers.RelativePositionBias(NUM_HEADS, 11), rng)
-    bias = layers.QueryRelativePositionBias(
-        NUM_HEADS, rank=NUM_HEADS, max_distance=11, use_bias=True
-    )
-    x = normal(rng, 1, 7, HIDDEN)
-    for each in (expected, bias):
-        each.build(x.shape)
-    curves = normal(rng, 21, NUM_HEADS)
-    expected.relative_embedding.assign(curves)
-    bias.set_weights([np.zeros((HIDDEN, NUM_HEADS, NUM_HEADS)), np.eye(NUM_HEADS), curves])
-    assert_close(bias(x), expected(x), 1e-6)
-
-
-@any_backend
-def test_constant_gates_are_alibi(rng):
-    expected, bias = layers.AlibiPositionBias(NUM_HEADS), layers.ForgettingPositionBias(NUM_HEADS)
-    x = normal(rng, 1, 7, HIDDEN)
-    bias.build(x.shape)
-    slopes = np.array(expected.slopes)
-    bias.set_weights([np.zeros((HIDDEN, NUM_HEADS)), -np.log(np.exp(slopes) - 1)])
-    below = np.tri(7, dtype="bool")
-    assert_close(to_numpy(bias(x))[..., below], to_numpy(expected(x))[..., below], 1e-5)
-
-
 @pytest.mark.any_backend("torch")
 def test_curves_are_those_of_inkling(rng):
     modeling = pytest.importorskip("transformers.models.inkling.modeling_inkling")

@@ -13,7 +13,6 @@ from keras_diet.layers import (
 from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
 from tests.helpers import assert_close, randomize, to_numpy
 from tests.layers.diet_encoders import (
-    BATCH,
     CAUSAL,
     LENGTH,
     MASK,
@@ -22,7 +21,6 @@ from tests.layers.diet_encoders import (
     NUM_LAYERS,
     VALID,
     Slopes,
-    copy_weights,
     expected_biases,
     expected_output,
     make_encoder,
@@ -186,22 +184,3 @@ def test_own_bias_layer_is_shared_or_copied(rng, sharing, count):
     assert len(slopes) == len({weight.path for weight in slopes}) == count
     assert len({float(to_numpy(weight)[0]) for weight in slopes}) == count
     assert_close(output, expected_output(encoder, x, segment_ids))
-
-
-class Constant(keras.layers.Layer):
-    """A bias layer without weights that broadcasts over heads and queries."""
-
-    def call(self, inputs):
-        return keras.ops.ones((1, 1, 1, 1)) * inputs[:1, None, None, :, 0]
-
-
-def test_own_bias_may_broadcast_and_read_the_inputs(rng):
-    encoder = make_encoder(rng, position_encoding=Constant(), segment_encoding="none")
-    x = np.repeat(make_inputs(rng)[0][:1], BATCH, axis=0)
-    plain = make_encoder(rng, position_encoding="none", segment_encoding="none")
-    copy_weights(encoder, plain)
-    scores = [model(x, return_attention_scores=True)[1][0] for model in (encoder, plain)]
-    biased, unbiased = (np.log(to_numpy(layer_scores)) for layer_scores in scores)
-    difference = biased - unbiased - x[:, None, None, :, 0]
-    # Softmax is unique up to a constant per row.
-    assert_close(difference - difference[..., :1], np.zeros_like(difference), 1e-4)
