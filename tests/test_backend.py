@@ -8,13 +8,9 @@ from keras import ops
 from keras_diet import _backend
 from keras_diet.layers import AlibiPositionBias
 from tests import reference
-from tests.helpers import assert_close, floatx, gradients, to_numpy, weighted_sum
+from tests.helpers import assert_close, floatx, gradients, normal, to_numpy, weighted_sum
 
 BATCH, LENGTH, HIDDEN, NUM_HEADS, KEY_DIM = 2, 5, 7, 3, 11
-
-
-def normal(rng, *shape):
-    return rng.normal(size=shape).astype("float32")
 
 
 QUERIES, KEYS = 5, 7

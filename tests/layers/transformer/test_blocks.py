@@ -21,15 +21,14 @@ from tests.helpers import (
     check_layer,
     decoder_block_weights,
     norm_weights,
+    normal,
     once,
     randomize,
     to_numpy,
 )
+from tests.layers.diet_decoders import PADDINGS, SOURCE_VALID, VALID
 
 BATCH, LENGTH, SOURCE, NUM_HEADS, HIDDEN, SOURCE_DIM, INTERMEDIATE = 2, 5, 7, 3, 6, 10, 11
-VALID = np.array([[True] * 5, [True] * 3 + [False] * 2])
-SOURCE_VALID = np.array([[True] * 7, [True] * 4 + [False] * 3])
-PADDINGS = {"padding_mask": VALID, "encoder_padding_mask": SOURCE_VALID}
 MASK = VALID[:, None] & (np.random.default_rng(5).random((BATCH, LENGTH, LENGTH)) < 0.7)
 MASK |= np.eye(LENGTH, dtype="bool")
 CAUSAL = np.tri(LENGTH, dtype="bool")
@@ -50,10 +49,6 @@ ARGUMENTS = {
     "head_dim": 6,
     "name": "block",
 }
-
-
-def normal(rng, *shape):
-    return rng.normal(size=shape).astype("float32")
 
 
 def encoder_block(rng, **kwargs):

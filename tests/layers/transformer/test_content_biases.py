@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_diet import _backend, layers
-from tests.helpers import assert_close, gradients, once, randomize, to_numpy, weighted_sum
+from tests.helpers import assert_close, gradients, normal, once, randomize, to_numpy, weighted_sum
 from tests.layers import diet_decoders
 from tests.layers.bias_layers import BIAS_LAYERS, make_bias
 from tests.layers.diet_encoders import BATCH, make_encoder
@@ -15,10 +15,6 @@ LENGTH, HIDDEN, NUM_HEADS = 7, 5, 3
 NAMES = [name for name, spec in BIAS_LAYERS.items() if spec.reads_content]
 any_backend = pytest.mark.any_backend
 IDS = np.array([[1, 1, 2, 2, 2], [3, 3, 3, 3, 4]], "int32")
-
-
-def normal(rng, *shape):
-    return rng.normal(size=shape).astype("float32")
 
 
 def make_attention(rng, **kwargs):

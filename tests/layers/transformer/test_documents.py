@@ -19,6 +19,7 @@ from tests.layers import diet_encoders
 from tests.layers.attention.test_as_keras import Overriding
 from tests.layers.bias_layers import Distances, is_distance_only, reads_content
 from tests.layers.diet_encoders import HIDDEN, NUM_HEADS, Slopes
+from tests.layers.transformer.test_stacks import compiled
 
 # Documents of 3, 1, 4, 2 and 5 tokens, and padding.
 IDS = np.array([[3, 3, 3, 1, 7, 7, 7, 7, 0], [2, 2, 5, 5, 5, 5, 5, 0, 0]], "int32")
@@ -90,19 +91,6 @@ def gradients_of(encoder, x, factors, **arguments):
     )
 
 
-def compiled(function):
-    """`function`, compiled by XLA where the backend has it."""
-    if keras.backend.backend() == "jax":
-        import jax
-
-        return jax.jit(function)
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        return tf.function(function, jit_compile=True)
-    return function
-
-
 # === Every encoding ===
 
 
@@ -113,7 +101,9 @@ def test_outputs_and_gradients_equal_those_of_separate_sequences(rng, name):
     factors = rng.normal(size=x.shape).astype("float32") * (IDS > 0)[..., None]
     arguments = {"segment_ids": segment_ids, "document_ids": IDS}
     found = gradients_of(encoder, x, factors, **arguments)
-    call = compiled(lambda x, ids: encoder(x, segment_ids=segment_ids, document_ids=ids))
+    call = compiled(
+        lambda x, ids: encoder(x, segment_ids=segment_ids, document_ids=ids), jit_compile=True
+    )
     assert_close(
         separated(to_numpy(call(x, IDS)))[VALID], outputs_of_documents(encoder, x, segment_ids)
     )

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from keras import ops, tree
 
+from keras_diet._compat import set_keras_mask
 from keras_diet.layers import (
     AttentionHook,
     BiasedMultiHeadAttention,
@@ -55,6 +56,7 @@ STACKS = {
         **{"stack_class": DietDecoder, "num_layers": 2},
     },
     "query_relative": {"position_encoding": "query_relative"},
+    "masked": {"stack_class": DietDecoder, "inputs": {"padding_mask": None}},
     "documents": {"position_encoding": "tupe_abs", "inputs": {"document_ids": SEGMENTS + 1}},
     "pairs": {"pair_dim": 4, "inputs": {"pairs": normal(BATCH, LENGTH, LENGTH, 4)}},
     "coordinates": {
@@ -66,7 +68,7 @@ STACKS = {
 # One layer is compiled faster, and two draw more numbers.
 NUM_LAYERS = 2 if BACKEND == "torch" else 1
 # Blocks of queries, several inputs and outputs, scores of the states, and terms of the call.
-ON_EACH_BACKEND = ("blocks", "decoder", "forgetting", "pairs")
+ON_EACH_BACKEND = ("blocks", "decoder", "forgetting", "pairs", "masked")
 
 
 def stack_of(recompute, num_layers=2, **arguments):
@@ -85,6 +87,10 @@ def call_of(stack, inputs):
     options = {"padding_mask": PADDING, "training": True, **inputs}
     if isinstance(stack, DietDecoder):
         source = ops.convert_to_tensor(normal(BATCH, SOURCE, HIDDEN))
+        if options["padding_mask"] is None:
+            # Keras attaches masks to tensors.
+            set_keras_mask(x, ops.convert_to_tensor(PADDING))
+            set_keras_mask(source, ops.convert_to_tensor(np.tri(BATCH, SOURCE, 3) > 0))
         return lambda: stack(x, source, return_attention_scores=True, **options)
     segment_ids = None if stack.segment_encoding == "none" else SEGMENTS
     return lambda: stack(x, segment_ids, **options)

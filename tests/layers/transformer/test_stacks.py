@@ -106,8 +106,8 @@ def call_encoder(encoder, rng):
     return encoder(x, segment_ids=segment_ids, padding_mask=VALID)
 
 
-def compiled(function):
-    """`function`, compiled as a program that holds for these arguments."""
+def compiled(function, **options):
+    """`function`, compiled as a program that holds for these arguments. TensorFlow has options."""
     if keras.backend.backend() == "jax":
         import jax
 
@@ -115,7 +115,7 @@ def compiled(function):
     if keras.backend.backend() == "tensorflow":
         import tensorflow as tf
 
-        return tf.function(function)
+        return tf.function(function, **options)
     return function
 
 
