@@ -379,7 +379,7 @@ def test_block_masks_are_made_once_for_all_layers(rng, monkeypatch):
 @on_jax
 def test_gradients_of_an_encoder_are_the_same(rng):
     """Its blocks are computed again for the gradient."""
-    options = {"position_encoding": "tupe_rel", "num_layers": 2}
+    options = {"position_encoding": "tupe_rel", "num_layers": 1}
     encoder, inputs = encoder_and_inputs(rng, "indexed", recompute="block", **options)
     plain, _ = encoder_and_inputs(rng, "full", **options)
     plain.set_weights(encoder.get_weights())

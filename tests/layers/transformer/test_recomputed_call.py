@@ -49,14 +49,14 @@ STACKS = {
     },
     "bfloat16": {"position_encoding": "rotary", "dtype": "mixed_bfloat16"},
     # Its blocks have two attention layers and several outputs, and gradients reach the source.
-    "decoder": {"stack_class": DietDecoder},
+    # Keras attaches masks to its inputs.
+    "decoder": {"stack_class": DietDecoder, "inputs": {"padding_mask": None}},
     # Two layers share the weights of a bias, and each computes its scores.
     "forgetting": {
         **{"position_encoding": "forgetting", "sharing": "layer-wise"},
         **{"stack_class": DietDecoder, "num_layers": 2},
     },
     "query_relative": {"position_encoding": "query_relative"},
-    "masked": {"stack_class": DietDecoder, "inputs": {"padding_mask": None}},
     "documents": {"position_encoding": "tupe_abs", "inputs": {"document_ids": SEGMENTS + 1}},
     "pairs": {"pair_dim": 4, "inputs": {"pairs": normal(BATCH, LENGTH, LENGTH, 4)}},
     "coordinates": {
@@ -68,7 +68,7 @@ STACKS = {
 # One layer is compiled faster, and two draw more numbers.
 NUM_LAYERS = 2 if BACKEND == "torch" else 1
 # Blocks of queries, several inputs and outputs, scores of the states, and terms of the call.
-ON_EACH_BACKEND = ("blocks", "decoder", "forgetting", "pairs", "masked")
+ON_EACH_BACKEND = ("blocks", "decoder", "forgetting", "pairs")
 
 
 def stack_of(recompute, num_layers=2, **arguments):
@@ -88,7 +88,6 @@ def call_of(stack, inputs):
     if isinstance(stack, DietDecoder):
         source = ops.convert_to_tensor(normal(BATCH, SOURCE, HIDDEN))
         if options["padding_mask"] is None:
-            # Keras attaches masks to tensors.
             set_keras_mask(x, ops.convert_to_tensor(PADDING))
             set_keras_mask(source, ops.convert_to_tensor(np.tri(BATCH, SOURCE, 3) > 0))
         return lambda: stack(x, source, return_attention_scores=True, **options)
