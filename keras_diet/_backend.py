@@ -305,16 +305,6 @@ def map_in_turn(function, blocks, dtype):
     return tf.map_fn(function, blocks, fn_output_signature=dtype, parallel_iterations=1)
 
 
-def read(tensor, *indices):
-    """Return `tensor[indices]` for indices of the same shape, or of shapes that broadcast."""
-    if keras.backend.backend() != "tensorflow":
-        return tensor[indices]
-    import tensorflow as tf
-
-    zero = 0 * sum(indices)
-    return tf.gather_nd(tensor, tf.stack([index + zero for index in indices], axis=-1))
-
-
 def top_k(inputs, k):
     """Return the `k` largest values of the last axis, sorted, and their indices.
 

@@ -36,6 +36,11 @@ def floatx(dtype):
         keras.config.set_floatx(before)
 
 
+def normal(rng, *shape):
+    """Random numbers as an array of float32."""
+    return rng.normal(size=shape).astype("float32")
+
+
 def to_numpy(x):
     """The array in `x`. Every floating point dtype becomes float32."""
     if isinstance(x, np.ndarray | np.generic | float | int):

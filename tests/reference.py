@@ -3,48 +3,16 @@
 Everything is float64 and independent of `keras_diet`. Equation numbers refer to Chen et al. 2021,
 "A Simple and Effective Positional Encoding for Transformers", unless another paper is named.
 
+`tests/layers/bias_layers.py` has the scores of biases.
+
 Sizes: `B` batch, `T` queries, `S` keys, `H` heads, `d` hidden size, `n` positions, `s` segments.
-`d_h` is the head size of queries and keys, and `d_v` the head size of values. `r` is the rank of
-positions, `d_p` in the paper. `m` is the number of key positions.
+`d_h` is the head size of queries and keys, and `d_v` the head size of values.
 Indices: `b` example, `h` head, `i` query, `j` key.
 """
 
 import math
 
 import numpy as np
-
-
-def absolute_position_bias(
-    query_embedding, key_embedding, query_length, key_length, start_index=0, num_heads=None
-):
-    """Eq. 1, second term: `(P_Q P_K^T)_ij`; P_Q (n, H or 1, r), P_K (m, H or 1, r) -> (1, H, T, S).
-
-    Query `i` stands at position `start_index + i`, key `j` at `j`.
-    """
-    query_embedding = _per_head(query_embedding, num_heads, axis=1)
-    num_heads = query_embedding.shape[1]
-    key_embedding = _per_head(key_embedding, num_heads, axis=1)
-    bias = np.zeros((1, num_heads, query_length, key_length))
-    for h, i, j in np.ndindex(num_heads, query_length, key_length):
-        bias[0, h, i, j] = _row(query_embedding, start_index + i)[h] @ _row(key_embedding, j)[h]
-    return bias
-
-
-def relative_position_bias(
-    relative_embedding, query_length, key_length, start_index=0, num_heads=None
-):
-    """Eq. 3, second term: `R_{i-j}`; relative_embedding (2n-1, H or 1) -> (1, H, T, S).
-
-    Row `i - j + n - 1` holds `R_{i-j}`, where `i` is `start_index` plus the index of the query.
-    """
-    relative_embedding = _per_head(relative_embedding, num_heads, axis=1)
-    num_heads = relative_embedding.shape[1]
-    max_length = (len(relative_embedding) + 1) // 2
-    bias = np.zeros((1, num_heads, query_length, key_length))
-    for h, i, j in np.ndindex(num_heads, query_length, key_length):
-        distance = (start_index + i) - j
-        bias[0, h, i, j] = _row(relative_embedding, distance + max_length - 1)[h]
-    return bias
 
 
 def bucket_of_distance(distance, num_buckets, max_distance, bidirectional):
@@ -68,123 +36,6 @@ def bucket_of_distance(distance, num_buckets, max_distance, bidirectional):
     return first + exact + t
 
 
-def bucketed_relative_position_bias(
-    bucket_embedding,
-    query_length,
-    key_length,
-    max_distance,
-    bidirectional=True,
-    start_index=0,
-    num_heads=None,
-):
-    """`b[bucket(j - i)]` (Raffel et al. 2020); bucket_embedding (buckets, H or 1) -> (1, H, T, S).
-
-    Query `i` stands at position `start_index + i`.
-    """
-    bucket_embedding = _per_head(bucket_embedding, num_heads, axis=1)
-    num_buckets, num_heads = bucket_embedding.shape
-    bias = np.zeros((1, num_heads, query_length, key_length))
-    for h, i, j in np.ndindex(num_heads, query_length, key_length):
-        distance = j - (start_index + i)
-        bucket = bucket_of_distance(distance, num_buckets, max_distance, bidirectional)
-        bias[0, h, i, j] = _row(bucket_embedding, bucket)[h]
-    return bias
-
-
-def untied_position_bias(
-    weights,
-    query_length,
-    key_length,
-    relative_bias=None,
-    start_index=0,
-    num_heads=None,
-    epsilon=1e-12,
-):
-    """`(p_i U_Q)·(p_j U_K)/sqrt(2 d_h) + b_{j-i}`, [CLS] reset (Ke et al. 2021) -> (1, H, T, S).
-
-    `weights`: position_embedding (n, d), query_kernel and key_kernel (d, H or 1, d_h). The layer
-    norm of the embedding has position_norm_gamma and position_norm_beta (d,). cls_scores
-    (2, H or 1) are the scores from and to the first token. Nothing is reset without cls_scores.
-    `relative_bias`: TUPE-R's `b`.
-    """
-    gamma, beta = weights["position_norm_gamma"], weights["position_norm_beta"]
-    positions = layer_norm(weights["position_embedding"], gamma, beta, epsilon)
-    query_kernel = _per_head(weights["query_kernel"], num_heads, axis=1)
-    key_kernel = _per_head(weights["key_kernel"], num_heads, axis=1)
-    _, num_heads, head_dim = query_kernel.shape
-    bias = np.zeros((1, num_heads, query_length, key_length))
-    for h, i, j in np.ndindex(num_heads, query_length, key_length):
-        query = _row(positions, start_index + i) @ query_kernel[:, h]
-        key = _row(positions, j) @ key_kernel[:, h]
-        bias[0, h, i, j] = query @ key / math.sqrt(2 * head_dim)
-        if relative_bias is not None:
-            bias[0, h, i, j] += relative_bias[0, h, i, j]
-        if "cls_scores" in weights:
-            from_cls, to_cls = _per_head(weights["cls_scores"], num_heads, axis=1)[:, h]
-            if start_index + i == 0:
-                bias[0, h, i, j] = from_cls
-            elif j == 0:
-                bias[0, h, i, j] = to_cls
-    return bias
-
-
-def query_relative_position_bias(
-    query, key_length, weights, max_distance, bidirectional, start, num_heads
-):
-    """`B_ij = (W_r x_i + b) . P[:, i - j]` for `|i - j| < max_distance`, else 0 (Inkling).
-
-    query (B, T, d) at positions from `start` on -> (B, num_heads, T, S). `weights`: query_kernel
-    `W_r` (d, H or 1, r), curves `P` (2 m - 1, r) from `-(m - 1)` on, or (m, r) from 0 on if keys
-    after the query have no score; and perhaps query_bias (H or 1, r).
-    """
-    scores = np.zeros((query.shape[0], num_heads, query.shape[1], key_length))
-    num_mixtures = weights["query_kernel"].shape[1]
-    for b, h, i, j in np.ndindex(scores.shape):
-        distance = start + i - j
-        smallest = 1 - max_distance if bidirectional else 0
-        if not smallest <= distance < max_distance:
-            continue
-        mixture = _float64(query[b, i]) @ _float64(weights["query_kernel"])[:, h % num_mixtures]
-        if "query_bias" in weights:
-            mixture = mixture + weights["query_bias"][h % num_mixtures]
-        scores[b, h, i, j] = mixture @ _float64(weights["curves"])[distance - smallest]
-    return scores
-
-
-def log_cpb(distances, weights, max_distance, head):
-    """`16 sigmoid(V relu(w x + b))` of a head, for the distances of all axes (Liu et al.).
-
-    `weights`: hidden_kernel (axes, u), hidden_bias (u,), output_kernel (u, H or 1).
-    """
-    inputs = [
-        math.copysign(math.log2(1 + 8 * abs(distance) / max_distance) / math.log2(8), distance)
-        for distance in distances
-    ]
-    hidden = inputs @ _float64(weights["hidden_kernel"]) + weights["hidden_bias"]
-    output = _float64(weights["output_kernel"])
-    return 16 / (1 + math.exp(-np.maximum(hidden, 0) @ output[:, head % output.shape[1]]))
-
-
-def forgetting_position_bias(key, query_length, weights, bidirectional, start, num_heads):
-    """`B_ij = sum of log sigmoid(w . x_l + b)` over the tokens `l` from after `j` to `i` (FoX).
-
-    key (B, S, d): all tokens, with the queries at `start` and after -> (B, num_heads, T, S). For
-    `j > i` the sum goes from after `i` to `j` with `bidirectional`, and is negative otherwise.
-    `weights`: gate_kernel (d, H or 1), gate_bias (H or 1,).
-    """
-    scores = np.zeros((key.shape[0], num_heads, query_length, key.shape[1]))
-    for b, h, i, j in np.ndindex(scores.shape):
-        first, last = sorted((start + i, j))
-        for token in range(first + 1, last + 1):
-            kernel = _float64(weights["gate_kernel"])
-            head = h % kernel.shape[1]
-            gate = _float64(key[b, token]) @ kernel[:, head] + weights["gate_bias"][head]
-            scores[b, h, i, j] -= math.log(1 + math.exp(-gate))
-        if j > start + i and not bidirectional:
-            scores[b, h, i, j] *= -1
-    return scores
-
-
 def sinusoidal_positions(length, hidden_dim):
     """`sin(i / 10000^(2c/d))` at feature 2c, its cosine at 2c + 1 (Vaswani et al. 2017), (n, d)."""
     positions = np.zeros((length, hidden_dim))
@@ -198,12 +49,12 @@ def segment_bias(segment_embedding, query_segment_ids, key_segment_ids=None, num
     """Eq. 2: `E_S(S(i), S(j))`; embedding (H or 1, s, s), ids (B, T) and (B, S) -> (B, H, T, S)."""
     if key_segment_ids is None:
         key_segment_ids = query_segment_ids
-    segment_embedding = _per_head(segment_embedding, num_heads, axis=0)
     batch_size, query_length = query_segment_ids.shape
-    bias = np.zeros((batch_size, len(segment_embedding), query_length, key_segment_ids.shape[1]))
+    num_heads = num_heads or len(segment_embedding)
+    bias = np.zeros((batch_size, num_heads, query_length, key_segment_ids.shape[1]))
     for b, h, i, j in np.ndindex(bias.shape):
-        query_row = _row(segment_embedding[h], query_segment_ids[b, i])
-        bias[b, h, i, j] = _row(query_row, key_segment_ids[b, j])
+        table = of_head(segment_embedding, h)
+        bias[b, h, i, j] = row_of(row_of(table, query_segment_ids[b, i]), key_segment_ids[b, j])
     return bias
 
 
@@ -284,6 +135,16 @@ def multi_head_attention(
     return (output, probabilities) if return_scores else output
 
 
+def attention_of_heads(query, key, value, scale, bias=0.0, mask=True):
+    """`softmax_j(scale q_i . k_j + bias_ij) v_j`; query (B, T, H, d_h), value (B, S, H, d_v).
+
+    For a query without any permitted key, all keys count the same.
+    """
+    scores = np.where(mask, scale * np.einsum("bihk,bjhk->bhij", query, key) + bias, -1e9)
+    weights = np.exp(scores - scores.max(axis=-1, keepdims=True))
+    return np.einsum("bhij,bjhd->bihd", weights / weights.sum(axis=-1, keepdims=True), value)
+
+
 def disentangled_score(query_vector, key_vector, weights, head, distance):
     """He et al. 2021: `q_i . Kr_d + k_j . Qr_d` of one pair at a distance `i - j`, not scaled.
 
@@ -345,7 +206,7 @@ def linformer_attention(query, value, weights, key=None, bias=None, valid=None, 
         projected = np.zeros((len(inputs), len(projection), inputs.shape[2]))
         for b, row, j in np.ndindex(len(inputs), len(projection), inputs.shape[1]):
             if valid[b, j]:
-                projected[b, row] += _row(projection[row], j) * inputs[b, j]
+                projected[b, row] += row_of(projection[row], j) * inputs[b, j]
         return projected
 
     projected_value, projected_key = (
@@ -377,29 +238,13 @@ def rms_norm(x, gamma, beta, epsilon):
     return output
 
 
-def gelu(x):
-    """`x/2 (1 + tanh(sqrt(2/pi) (x + 0.044715 x^3)))`, BERT's approximation; any shape."""
-    x = _float64(x)
-    return 0.5 * x * (1.0 + np.tanh(math.sqrt(2.0 / math.pi) * (x + 0.044715 * x**3)))
-
-
 def gelu_exact(x):
     """`x/2 (1 + erf(x / sqrt(2)))`; any shape."""
     x = _float64(x)
     return 0.5 * x * (1.0 + np.vectorize(math.erf, otypes=["float64"])(x / math.sqrt(2.0)))
 
 
-def encoder_block(
-    x,
-    weights,
-    num_heads,
-    bias=None,
-    mask=None,
-    normalize_first=False,
-    epsilon=1e-12,
-    activation=gelu,
-    norm=layer_norm,
-):
+def encoder_block(x, weights, bias=None, mask=None, *, activation, **options):
     """One Transformer layer (section 2.1), x (B, T, d) -> (B, T, d).
 
     Post-norm, as in BERT: `y = N_1(x + attention(x))`, `z = N_2(y + feed_forward(y))`.
@@ -410,8 +255,6 @@ def encoder_block(
     a "key_projection" is Linformer's. Its `mask` must depend on the keys only. `norm` is
     `layer_norm` or `rms_norm`. Without "attention_norm_gamma" there is no N_1.
     """
-    if weights["attention"]["query_kernel"].shape[1] != num_heads:
-        raise ValueError(f"The attention weights do not have num_heads={num_heads} heads.")
 
     def attention(inputs):
         if "key_projection" in weights["attention"]:
@@ -423,22 +266,10 @@ def encoder_block(
         "attention_norm": attention,
         "output_norm": lambda inputs: feed_forward(inputs, weights, activation),
     }
-    return _block(x, sublayers, weights, normalize_first, epsilon, norm)
+    return _block(x, sublayers, weights, **options)
 
 
-def decoder_block(
-    x,
-    source,
-    weights,
-    bias=None,
-    cross_bias=None,
-    mask=None,
-    cross_mask=None,
-    normalize_first=False,
-    epsilon=1e-12,
-    activation=gelu,
-    norm=layer_norm,
-):
+def decoder_block(x, source, weights, bias, cross_bias, mask, cross_mask, *, activation, **options):
     """One decoder layer (Vaswani et al. 2017, section 3.1), x (B, T, d), source (B, S, d).
 
     As `encoder_block`, where target `i` attends to targets `j <= i`, and with attention to the
@@ -447,10 +278,10 @@ def decoder_block(
     `cross_bias`, `cross_mask`: (B, H, T, S). All broadcast.
     """
     causal = np.array([[j <= i for j in range(x.shape[1])] for i in range(x.shape[1])])
-    mask = causal if mask is None else mask & causal
 
     def self_attention(inputs):
-        return multi_head_attention(inputs, inputs, weights["attention"], bias=bias, mask=mask)
+        terms = {"bias": bias, "mask": mask & causal}
+        return multi_head_attention(inputs, inputs, weights["attention"], **terms)
 
     def cross_attention(inputs):
         return multi_head_attention(
@@ -462,10 +293,10 @@ def decoder_block(
         "cross_attention_norm": cross_attention,
         "output_norm": lambda inputs: feed_forward(inputs, weights, activation),
     }
-    return _block(x, sublayers, weights, normalize_first, epsilon, norm)
+    return _block(x, sublayers, weights, **options)
 
 
-def _block(x, sublayers, weights, normalize_first, epsilon, norm):
+def _block(x, sublayers, weights, normalize_first, epsilon, norm=layer_norm):
     """The sublayers, one after the other, each with its residual and the norm of its name."""
     x = _float64(x)
     for name, sublayer in sublayers.items():
@@ -479,7 +310,7 @@ def _block(x, sublayers, weights, normalize_first, epsilon, norm):
     return x
 
 
-def feed_forward(x, weights, activation=gelu):
+def feed_forward(x, weights, activation):
     """`W_2 activation(W_1 x)` with biases, x (B, T, d); `weights` as in `encoder_block`.
 
     With a "gate_kernel" and "gate_bias", `W_2 (activation(W_1 x) * (W_g x))` (Shazeer 2020).
@@ -499,34 +330,6 @@ def window_mask(length, window):
     return mask
 
 
-def encoder(
-    x,
-    blocks,
-    num_heads,
-    biases,
-    mask=None,
-    normalize_first=False,
-    final_norm=None,
-    epsilon=1e-12,
-    activation=gelu,
-    norm=layer_norm,
-    windows=None,
-):
-    """A stack of `encoder_block`, x (B, T, d) -> (B, T, d).
-
-    `biases`: for each block an array that broadcasts to (B, H, T, S), or None.
-    `final_norm`: (gamma, beta) of a last norm, for pre-norm only.
-    `windows`: for each block an argument of `window_mask`.
-    """
-    for i, (weights, bias) in enumerate(zip(blocks, biases, strict=True)):
-        of_block = mask
-        if windows is not None and windows[i] is not None:
-            of_block = window_mask(x.shape[1], windows[i]) & (True if mask is None else mask)
-        options = (normalize_first, epsilon, activation, norm)
-        x = encoder_block(x, weights, num_heads, bias, of_block, *options)
-    return x if final_norm is None else norm(x, *final_norm, epsilon)
-
-
 def bert_inputs(
     token_embedding,
     token_ids,
@@ -543,11 +346,11 @@ def bert_inputs(
     """
     output = np.zeros((*token_ids.shape, token_embedding.shape[1]))
     for b, i in np.ndindex(token_ids.shape):
-        output[b, i] = _row(token_embedding, token_ids[b, i])
+        output[b, i] = row_of(token_embedding, token_ids[b, i])
         if position_embedding is not None:
-            output[b, i] += _row(position_embedding, i)
+            output[b, i] += row_of(position_embedding, i)
         if segment_embedding is not None:
-            output[b, i] += _row(segment_embedding, segment_ids[b, i])
+            output[b, i] += row_of(segment_embedding, segment_ids[b, i])
     return output if norm is None else layer_norm(output, *norm, epsilon)
 
 
@@ -564,7 +367,7 @@ def masked_lm_loss(logits, labels, weights):
             continue
         largest = max(logits[slot])
         log_total = largest + math.log(sum(math.exp(logit - largest) for logit in logits[slot]))
-        total_loss += float(weights[slot]) * (log_total - _row(logits[slot], labels[slot]))
+        total_loss += float(weights[slot]) * (log_total - row_of(logits[slot], labels[slot]))
         total_weight += float(weights[slot])
     return total_loss / total_weight
 
@@ -578,20 +381,16 @@ def finite_difference(function, array, index, step=1e-4):
     return (float(function(above)) - float(function(below))) / (2.0 * step)
 
 
+def of_head(weight, head, axis=0):
+    """The part of a weight for a head. Shared heads have one."""
+    return np.take(weight, head % weight.shape[axis], axis)
+
+
 def _float64(array):
     return np.asarray(array, dtype="float64")
 
 
-def _per_head(embedding, num_heads, axis):
-    """The embedding in float64 with `num_heads` heads on `axis`. A single head is repeated."""
-    available = embedding.shape[axis]
-    if num_heads not in (None, available) and available != 1:
-        raise ValueError(f"The embedding has {available} heads, but num_heads={num_heads}.")
-    repeats = num_heads if num_heads is not None and available == 1 else 1
-    return np.repeat(_float64(embedding), repeats, axis=axis)
-
-
-def _row(table, index):
+def row_of(table, index):
     """`table[index]`, but a negative index raises an error."""
     if not 0 <= index < len(table):
         raise IndexError(f"Index {index} is outside of [0, {len(table)}).")

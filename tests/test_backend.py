@@ -7,13 +7,10 @@ from keras import ops
 
 from keras_diet import _backend
 from keras_diet.layers import AlibiPositionBias
-from tests.helpers import assert_close, floatx, gradients, to_numpy, weighted_sum
+from tests import reference
+from tests.helpers import assert_close, floatx, gradients, normal, to_numpy, weighted_sum
 
 BATCH, LENGTH, HIDDEN, NUM_HEADS, KEY_DIM = 2, 5, 7, 3, 11
-
-
-def normal(rng, *shape):
-    return rng.normal(size=shape).astype("float32")
 
 
 QUERIES, KEYS = 5, 7
@@ -29,23 +26,14 @@ TERMS = {
 }
 
 
-def attention_of_arrays(query, key, value, scale, bias=0.0, mask=True, is_causal=False):
-    mask = mask & np.tri(QUERIES, KEYS, dtype="bool") if is_causal else mask
-    scores = scale * np.einsum("bihk,bjhk->bhij", query, key) + bias
-    # Without any key all count the same.
-    scores = np.where(mask, scores, -1e9)
-    probabilities = np.exp(scores - scores.max(axis=-1, keepdims=True))
-    probabilities /= probabilities.sum(axis=-1, keepdims=True)
-    return np.einsum("bhij,bjhd->bihd", probabilities, value)
-
-
 @pytest.mark.parametrize("name", TERMS)
 @pytest.mark.parametrize("value_dim", [KEY_DIM, 2])
 def test_fused_attention_equals_arrays(rng, name, value_dim):
     query = normal(rng, BATCH, QUERIES, NUM_HEADS, KEY_DIM)
     key = normal(rng, BATCH, KEYS, NUM_HEADS, KEY_DIM)
     value = normal(rng, BATCH, KEYS, NUM_HEADS, value_dim)
-    expected = attention_of_arrays(query, key, value, 0.7, **TERMS[name])
+    of_reference = {"mask": np.tri(QUERIES, KEYS) > 0} if name == "causal" else TERMS[name]
+    expected = reference.attention_of_heads(query, key, value, 0.7, **of_reference)
     terms = {"bias": None, "mask": None, "is_causal": False, **TERMS[name]}
     terms = {
         name: ops.convert_to_tensor(term) if isinstance(term, np.ndarray) else term

@@ -6,16 +6,12 @@ import pytest
 from keras import ops
 
 from keras_diet import _backend
-from tests.helpers import assert_close, gradients, randomize, to_numpy, weighted_sum
+from tests.helpers import assert_close, gradients, normal, randomize, to_numpy, weighted_sum
 
 # Other backends call the layer.
 pytestmark = pytest.mark.any_backend("torch")
 BATCH, LENGTH, HIDDEN, NUM_HEADS, KEY_DIM = 2, 5, 7, 3, 11
 X_SHAPE = (BATCH, LENGTH, HIDDEN)
-
-
-def normal(rng, *shape):
-    return rng.normal(size=shape).astype("float32")
 
 
 def to_heads(num_heads, key_dim, bias_axes="de", **kwargs):

@@ -40,12 +40,8 @@ GRADIENT_ENCODINGS = _cases(
     ("diet_abs", "layer-wise", "per-head"),
     ("diet_rel", "head-wise", "per-head"),
     ("input", None, "input"),
-    ("t5", "none", "per-head"),
     ("tupe_rel", "head-wise", "per-head"),
     ("shaw", "head-wise", "per-head"),
-    ("kerple", "none", "per-head"),
-    ("fire", "none", "per-head"),
-    ("transformer_xl", "none", "per-head"),
     ("diet_abs", "none", "input", 5),
 )
 # The rows of Table 4 of the paper.

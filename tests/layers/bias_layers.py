@@ -13,6 +13,7 @@ from keras_diet.layers.position.position_encoding import call_named
 from keras_diet.layers.transformer.cached_positions import CachedPositionBias
 from tests import reference
 from tests.helpers import randomize, to_numpy
+from tests.reference import of_head, row_of
 
 NUM_HEADS, MAX_LENGTH = 3, 11
 
@@ -37,9 +38,7 @@ class BiasSpec:
 
     Attributes:
         layer: The class.
-        reference: `reference(bias, weights, query_length, key_length, start)` returns the scores
-            by the paper, `(1, num_heads, query_length, key_length)`. If the layer reads the
-            content, the lengths are the hidden states of queries and keys.
+        score: A function of `The papers`.
         sizes: Arguments of the class. None has its default value.
         distance_only: Whether the layer says that its scores depend on the distance alone.
         any_length: Whether it has scores for any length, without a `max_length`.
@@ -50,7 +49,7 @@ class BiasSpec:
     """
 
     layer: type
-    reference: Callable
+    score: Callable
     sizes: dict = dataclasses.field(default_factory=dict)
     distance_only: bool = False
     any_length: bool = False
@@ -70,58 +69,41 @@ class BiasSpec:
 
 # === The papers ===
 
-
-def of_pairs(score):
-    """The reference for `score(bias, weights, head, i, j)` of a query at `i` and a key at `j`."""
-
-    def scores(bias, weights, query_length, key_length, start):
-        values = np.zeros((1, bias.num_heads, query_length, key_length))
-        for h, i, j in np.ndindex(values.shape[1:]):
-            values[0, h, i, j] = score(bias, weights, h, start + i, j)
-        return values
-
-    return scores
+# Each function returns the score of a query at `i` and a key at `j` for a head. A bias that reads
+# the content also gets the hidden states of the query and of all keys.
 
 
-def of_head(weight, head):
-    """The value of a weight for a head. Shared heads have one value."""
-    return weight.reshape(-1)[head % weight.size]
+def absolute(bias, weights, head, i, j):
+    """`P_Q P_K^T` (equation 1 of Chen et al.)."""
+    query = row_of(weights["query_embedding"], i)
+    return of_head(query, head) @ of_head(row_of(weights["key_embedding"], j), head)
 
 
-def absolute(bias, weights, query_length, key_length, start):
-    embeddings = weights["query_embedding"], weights["key_embedding"]
-    return reference.absolute_position_bias(
-        *embeddings, query_length, key_length, start, bias.num_heads
-    )
+def relative(bias, weights, head, i, j):
+    """`R_{i-j}` (equation 3 of Chen et al.). The middle row has the distance 0."""
+    table = weights["relative_embedding"]
+    return of_head(row_of(table, i - j + len(table) // 2), head)
 
 
-def relative(bias, weights, query_length, key_length, start):
-    return reference.relative_position_bias(
-        weights["relative_embedding"], query_length, key_length, start, bias.num_heads
-    )
+def bucketed(bias, weights, head, i, j):
+    """`b[bucket(j - i)]` (Raffel et al.)."""
+    table, sizes = weights["bucket_embedding"], (bias.max_distance, bias.bidirectional)
+    return of_head(row_of(table, reference.bucket_of_distance(j - i, len(table), *sizes)), head)
 
 
-def bucketed(bias, weights, query_length, key_length, start):
-    return reference.bucketed_relative_position_bias(
-        *(weights["bucket_embedding"], query_length, key_length, bias.max_distance),
-        *(bias.bidirectional, start, bias.num_heads),
-    )
-
-
-def untied(bias, weights, query_length, key_length, start):
+def untied(bias, weights, head, i, j):
+    """`(p_i U_Q) (p_j U_K) / sqrt(2 d_h) + b_{j-i}`, and other scores of `[CLS]` (Ke et al.)."""
     assert ("cls_scores" in weights) == bias.untie_cls
-    lengths, of_bins = (query_length, key_length), None
-    if bias.relative:
-        of_bins = bucketed(bias.relative_bias, weights, *lengths, start)
-    named = {f"position_norm_{name}": weights[name] for name in ("gamma", "beta")}
-    return reference.untied_position_bias(
-        {**weights, **named}, *lengths, of_bins, start, bias.num_heads, bias.layer_norm_epsilon
+    if bias.untie_cls and 0 in (i, j):
+        return of_head(weights["cls_scores"][0 if i == 0 else 1], head)
+    norm = weights["gamma"], weights["beta"], bias.layer_norm_epsilon
+    query, key = (
+        reference.layer_norm(row_of(weights["position_embedding"], at), *norm)
+        @ of_head(weights[f"{name}_kernel"], head, axis=1)
+        for name, at in (("query", i), ("key", j))
     )
-
-
-def cached(bias, weights, query_length, key_length, start):
-    scores = weights["scores"][None, :, start : start + query_length, :key_length]
-    return np.broadcast_to(scores, (1, bias.num_heads, query_length, key_length))
+    score = query @ key / np.sqrt(2 * len(query))
+    return score + (bucketed(bias.relative_bias, weights, head, i, j) if bias.relative else 0.0)
 
 
 def kerple(bias, weights, head, i, j):
@@ -129,14 +111,13 @@ def kerple(bias, weights, head, i, j):
     return -r1 * (np.log(1 + r2 * distance) if bias.kernel == "log" else float(distance) ** r2)
 
 
-def sandwich(bias, weights, query_length, key_length, start):
-    size = bias.position_dim
-    positions = reference.sinusoidal_positions(start + query_length + key_length, size)
-
-    def score(bias, weights, head, i, j):
-        return (positions[i] @ positions[j] - size / 2) / (8 * (head + 1) / bias.num_heads)
-
-    return of_pairs(score)(bias, weights, query_length, key_length, start)
+def sandwich(bias, weights, head, i, j):
+    """`(p_i . p_j - p_i . p_i) / c_h` of sinusoidal positions `p` (Chi et al.)."""
+    frequencies = 10000.0 ** (-np.arange(0, bias.position_dim, 2) / bias.position_dim)
+    query, key = (
+        np.concatenate([np.sin(at * frequencies), np.cos(at * frequencies)]) for at in (i, j)
+    )
+    return (query @ key - query @ query) / (8 * (head + 1) / bias.num_heads)
 
 
 def fire(bias, weights, head, i, j):
@@ -147,32 +128,45 @@ def fire(bias, weights, head, i, j):
 
     x = psi(abs(i - j)) / psi(max(abs(weights["multiplier"]) * bias.threshold, i, j))
     hidden = np.maximum(x * weights["hidden_kernel"] + weights["hidden_bias"], 0)
-    head = 0 if bias.share_heads else head
-    return hidden @ weights["output_kernel"][:, head] + weights["output_bias"][head]
+    output = of_head(weights["output_kernel"], head, axis=1)
+    return hidden @ output + of_head(weights["output_bias"], head)
 
 
 def log_cpb(bias, weights, head, i, j):
-    """With columns, positions are `y (2 W - 1) + x`, and a distance tells `dy` and `dx`."""
-    distances = [i - j]
+    """`16 sigmoid(V relu(w x + b))` of the distances of all axes (Liu et al.).
+
+    With columns, positions are `y (2 W - 1) + x`, and a distance tells `dy` and `dx`.
+    """
+    distances = np.array([i - j])
     if bias.num_columns is not None:
         period, columns = 2 * bias.num_columns - 1, range(1 - bias.num_columns, bias.num_columns)
         (column,) = [each for each in columns if (i - j - each) % period == 0]
-        distances = [(i - j - column) // period, column]
-    return reference.log_cpb(distances, weights, bias.max_distance, head)
+        distances = np.array([(i - j - column) // period, column])
+    inputs = np.sign(distances) * np.log2(1 + 8 * abs(distances) / bias.max_distance) / np.log2(8)
+    hidden = np.maximum(inputs @ weights["hidden_kernel"] + weights["hidden_bias"], 0)
+    return 16 / (1 + np.exp(-hidden @ of_head(weights["output_kernel"], head, axis=1)))
 
 
-def query_relative(bias, weights, query, key, start):
-    return reference.query_relative_position_bias(
-        query, key.shape[1], weights, bias.max_distance, bias.bidirectional, start, bias.num_heads
-    )
+def query_relative(bias, weights, head, i, j, query, keys):
+    """`(W_r x_i + b) . P[:, i - j]` for `|i - j| < max_distance`, else 0 (Inkling)."""
+    smallest = 1 - bias.max_distance if bias.bidirectional else 0
+    if not smallest <= i - j < bias.max_distance:
+        return 0.0
+    mixture = query @ of_head(weights["query_kernel"], head, axis=1)
+    if bias.use_bias:
+        mixture = mixture + of_head(weights["query_bias"], head)
+    return mixture @ weights["curves"][i - j - smallest]
 
 
-def forgetting(bias, weights, query, key, start):
-    scores = reference.forgetting_position_bias(
-        key, query.shape[1], weights, bias.bidirectional, start, bias.num_heads
-    )
-    # Keys after the query, which a causal mask excludes, have no large scores.
-    return np.minimum(scores, 0)
+def forgetting(bias, weights, head, i, j, query, keys):
+    """The sum of `log sigmoid(w . x_l + b)` over the tokens `l` between key and query (FoX).
+
+    Keys after the query, which a causal mask excludes, have no large scores.
+    """
+    first, last = sorted((i, j))
+    kernel = of_head(weights["gate_kernel"], head, axis=1)
+    gates = keys[first + 1 : last + 1] @ kernel + of_head(weights["gate_bias"], head)
+    return -np.sum(np.log(1 + np.exp(-gates))) if i >= j or bias.bidirectional else 0.0
 
 
 # === The table ===
@@ -199,22 +193,18 @@ BIAS_LAYERS = {
     "tupe_tied": BiasSpec(layers.UntiedPositionBias, untied, {**UNTIED_BINS, "untie_cls": False}),
     "alibi": BiasSpec(
         layers.AlibiPositionBias,
-        of_pairs(lambda bias, weights, head, i, j: -bias.slopes[head] * abs(i - j)),
+        lambda bias, weights, head, i, j: -bias.slopes[head] * abs(i - j),
         **FAR,
     ),
     "sandwich": BiasSpec(layers.SandwichPositionBias, sandwich, {"position_dim": 10}, **FAR),
-    "kerple_log": BiasSpec(layers.KerplePositionBias, of_pairs(kerple), **FAR),
-    "kerple_power": BiasSpec(
-        layers.KerplePositionBias, of_pairs(kerple), {"kernel": "power"}, **FAR
-    ),
+    "kerple_log": BiasSpec(layers.KerplePositionBias, kerple, **FAR),
+    "kerple_power": BiasSpec(layers.KerplePositionBias, kerple, {"kernel": "power"}, **FAR),
     "fire": BiasSpec(
-        *(layers.FirePositionBias, of_pairs(fire), {"hidden_dim": 5, "threshold": 4.5}),
+        *(layers.FirePositionBias, fire, {"hidden_dim": 5, "threshold": 4.5}),
         any_length=True,
     ),
-    "log_cpb": BiasSpec(layers.LogCPBBias, of_pairs(log_cpb), NETWORK, **FAR),
-    "log_cpb_of_a_grid": BiasSpec(
-        layers.LogCPBBias, of_pairs(log_cpb), {**NETWORK, "num_columns": 2}, **FAR
-    ),
+    "log_cpb": BiasSpec(layers.LogCPBBias, log_cpb, NETWORK, **FAR),
+    "log_cpb_of_a_grid": BiasSpec(layers.LogCPBBias, log_cpb, {**NETWORK, "num_columns": 2}, **FAR),
     "query_relative": BiasSpec(
         *(layers.QueryRelativePositionBias, query_relative, CURVES), reads_content=True, **FAR
     ),
@@ -230,10 +220,15 @@ BIAS_LAYERS = {
         *(layers.ForgettingPositionBias, forgetting, {"bidirectional": True}),
         **{"reads_content": True, "has_query": True, **FAR},
     ),
-    "cached": BiasSpec(CachedPositionBias, cached, {"key_length": 7}, max_keys=7),
+    "cached": BiasSpec(
+        CachedPositionBias,
+        lambda bias, weights, head, i, j: of_head(weights["scores"], head)[i, j],
+        {"key_length": 7},
+        max_keys=7,
+    ),
     "custom": BiasSpec(
         Distances,
-        of_pairs(lambda bias, weights, head, i, j: of_head(weights["slopes"], head) * (i - j)),
+        lambda bias, weights, head, i, j: of_head(weights["slopes"], head).item() * (i - j),
     ),
 }
 SPEC_OF_LAYER = {spec.layer: spec for spec in BIAS_LAYERS.values()}
@@ -266,10 +261,16 @@ def weights_of(bias):
 def expected_scores(bias, query_length, key_length=None, start=0, weights=None, states=None):
     """The scores of a bias layer by its paper, `(1 or B, H, T, S)`."""
     weights = weights_of(bias) if weights is None else weights
-    inputs = query_length, key_length or query_length
-    if bias.reads_content:
-        inputs = states or (sequence(query_length, start), sequence(inputs[1]))
-    return SPEC_OF_LAYER[type(bias)].reference(bias, weights, *inputs, start)
+    weights = {name: np.asarray(weight, "float64") for name, weight in weights.items()}
+    score, key_length = SPEC_OF_LAYER[type(bias)].score, key_length or query_length
+    states = states or (sequence(query_length, start), sequence(key_length))
+    query, keys = (each.astype("float64") for each in states)
+    batch_size = len(query) if bias.reads_content else 1
+    scores = np.zeros((batch_size, bias.num_heads, query_length, key_length))
+    for b, h, i, j in np.ndindex(scores.shape):
+        content = (query[b, i], keys[b]) if bias.reads_content else ()
+        scores[b, h, i, j] = score(bias, weights, h, start + i, j, *content)
+    return scores
 
 
 def for_states(bias, query_length, key_length=None):

@@ -5,13 +5,15 @@ from keras import ops
 
 from keras_diet.layers import DietDecoder
 from tests import reference
-from tests.helpers import decoder_block_weights, norm_weights, randomize
+from tests.helpers import decoder_block_weights, randomize
 from tests.layers.diet_encoders import (
+    EPSILON,
     arguments_of_scores,
     expected_positions,
     expected_scores,
-    norm_of,
+    normalized,
     of_layer,
+    options_of,
 )
 
 BATCH, LENGTH, SOURCE, HIDDEN, SOURCE_DIM = 2, 5, 7, 12, 10
@@ -21,7 +23,6 @@ TARGET_SHAPE, SOURCE_SHAPE = (BATCH, LENGTH, HIDDEN), (BATCH, SOURCE, SOURCE_DIM
 VALID = np.array([[True] * 5, [True] * 3 + [False] * 2])
 SOURCE_VALID = np.array([[True] * 7, [True] * 4 + [False] * 3])
 PADDINGS = {"padding_mask": VALID, "encoder_padding_mask": SOURCE_VALID}
-EPSILON = 0.3
 
 
 def make_decoder(rng, **kwargs):
@@ -57,14 +58,10 @@ def expected_output(decoder, target, source):
             _expected_bias(decoder.cross_position_biases, i, SOURCE),
             VALID[:, None, None] & window,
             SOURCE_VALID[:, None, None],
-            normalize_first=decoder.normalize_first,
-            epsilon=EPSILON,
             activation=np.tanh,
-            norm=norm_of(decoder),
+            **options_of(decoder),
         )
-    if not decoder.normalize_first:
-        return x
-    return norm_of(decoder)(x, *norm_weights("", decoder.output_layer_norm).values(), EPSILON)
+    return normalized(decoder, x)
 
 
 def _expected_bias(biases, index, key_length):

@@ -106,38 +106,33 @@ def expected_output(encoder, x, segment_ids=None, mask=None):
     """The encoder's output according to the reference; `mask` broadcasts to (B, H, T, S)."""
     if segment_ids is None:
         segment_ids = np.zeros(x.shape[:2], dtype="int64")
-    final_norm = norm_weights("", encoder.output_layer_norm).values() or None
-    return reference.encoder(
-        expected_inputs(encoder, x, segment_ids),
-        expected_blocks(encoder),
-        NUM_HEADS,
-        expected_biases(encoder, x.shape[1], segment_ids),
-        mask=mask,
-        normalize_first=encoder.normalize_first,
-        final_norm=final_norm,
-        epsilon=EPSILON,
-        activation=reference.gelu_exact,
-        norm=norm_of(encoder),
-        windows=[of_layer(encoder.attention_windows, i) for i in range(encoder.num_layers)],
-    )
+    output = expected_inputs(encoder, x, segment_ids)
+    biases = expected_biases(encoder, x.shape[1], segment_ids)
+    for i, (block, bias) in enumerate(zip(encoder.transformer_layers, biases, strict=True)):
+        weights = block_weights(block)
+        weights["attention"] |= arguments_of_scores(encoder, i, HIDDEN // NUM_HEADS)
+        window = reference.window_mask(x.shape[1], of_layer(encoder.attention_windows, i))
+        of_layers = window[None, None] & (True if mask is None else mask)
+        options = {**options_of(encoder), "activation": reference.gelu_exact}
+        output = reference.encoder_block(output, weights, bias, of_layers, **options)
+    return normalized(encoder, output)
 
 
-def norm_of(stack):
-    """The function of the reference for the normalization of a stack."""
-    return reference.rms_norm if stack.normalization == "rms_norm" else reference.layer_norm
+def options_of(stack):
+    """Arguments of the reference for the blocks of a stack."""
+    norm = reference.rms_norm if stack.normalization == "rms_norm" else reference.layer_norm
+    return {"normalize_first": stack.normalize_first, "epsilon": EPSILON, "norm": norm}
+
+
+def normalized(stack, x):
+    """The output of the last block of a stack with the last normalization, if there is one."""
+    weights = norm_weights("", stack.output_layer_norm).values()
+    return options_of(stack)["norm"](x, *weights, EPSILON) if weights else x
 
 
 def of_layer(values, index):
     """The value of an argument for a layer."""
     return values[index % len(values)] if isinstance(values, list) else values
-
-
-def expected_blocks(encoder):
-    """The weights of the blocks."""
-    blocks = [block_weights(block) for block in encoder.transformer_layers]
-    for i, block in enumerate(blocks):
-        block["attention"] |= arguments_of_scores(encoder, i, HIDDEN // NUM_HEADS)
-    return blocks
 
 
 def arguments_of_scores(stack, index, head_dim, with_positions=True):

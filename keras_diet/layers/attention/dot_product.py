@@ -74,13 +74,7 @@ def attend(
     program = attend_by_kernel if plan.program == "kernel" else attend_by_scores
     if plan.block_size is None:
         return program(query, key, value, lower_scores(query, key, terms))
-
-    def attend_block(query, key, value, terms, start):
-        if terms.dropout is not None:
-            terms = terms.replace(dropout=functools.partial(terms.dropout, start=start))
-        return program(query, key, value, lower_scores(query, key, terms))[0]
-
-    return attend_in_blocks(attend_block, query, key, value, terms, plan.block_size), None
+    return attend_in_blocks(program, query, key, value, terms), None
 
 
 def attend_by_scores(
@@ -154,24 +148,21 @@ def masked_softmax(scores: Tensor, mask: Tensor | None) -> Tensor:
 
 
 def attend_in_blocks(
-    attend: Callable[..., Tensor],
+    program: Callable[..., tuple[Tensor, Tensor | None]],
     query: Tensor,
     key: Tensor,
     value: Tensor,
     terms: PreparedTerms,
-    block_size: int,
 ) -> Tensor:
-    """Return what `attend` returns for all queries, calling it for one block at a time.
+    """Return the output of a program for all queries, calling it for one block at a time.
 
     Args:
-        attend: Function of `(query, key, value, terms, start)`, which gets the queries and terms
-            of a block, and the number of queries before the block.
+        program: Function of `(query, key, value, terms)`, which gets the queries of a block.
         query: Tensor `(B, T, H, key_dim)`.
         key: Tensor `(B, S, H, key_dim)`.
         value: Tensor `(B, S, H, value_dim)`.
         terms: The terms of all queries, without features. A bias layer is asked for the rows of
-            each block.
-        block_size: int. Number of queries in a block. The last block has the remaining queries.
+            each block. The last block has the remaining queries.
     """
     bias, mask = terms.bias, terms.attention_mask
     has_bias_rows = bias is not None and not terms.has_bias_layer and _has_rows(bias)
@@ -193,6 +184,9 @@ def attend_in_blocks(
         of_states = [blocks.pop(), states[1]] if states else []
         mask_rows = blocks.pop() if has_mask_rows else mask
         block_terms = terms.replace(attention_mask=mask_rows, start_index=terms.start_index + start)
+        if terms.dropout is not None:
+            dropout = functools.partial(terms.dropout, start=start)
+            block_terms = block_terms.replace(dropout=dropout)
 
         @_backend.remat
         def recomputed(query, key, value, *others):
@@ -200,11 +194,12 @@ def attend_in_blocks(
             if terms.has_bias_layer:
                 of_rows, weights = (others[:2], others[2:]) if states else ((query, key), others)
                 block_bias = _rows_of_layer(bias, weights, *of_rows, block_terms.start_index)
-            return attend(query, key, value, block_terms.replace(bias=block_bias), start)
+            lowered = lower_scores(query, key, block_terms.replace(bias=block_bias))
+            return program(query, key, value, lowered)[0]
 
         return recomputed(query, key, value, *of_states, *blocks, *shared)
 
-    return _map_blocks(attend_block, rows, block_size, value.dtype)
+    return _map_blocks(attend_block, rows, terms.plan.block_size, value.dtype)
 
 
 def _has_rows(term):

@@ -14,26 +14,23 @@ CPU it has no gradients.
 """
 
 import functools
-from collections.abc import Callable
-from typing import Any, TypeAlias
+from typing import Any
 
 from keras import ops
 
 from keras_diet import _backend
 from keras_diet.layers.attention.score_terms import ScoreTerms, ids_of_tokens
-from keras_diet.types import Integer, Tensor
-
-IndexFunction: TypeAlias = Callable[[Any, Any, Any, Any], Tensor]
+from keras_diet.types import Tensor
 
 
 def attend_by_flex(query: Tensor, key: Tensor, value: Tensor, terms: Any) -> tuple[Tensor, None]:
     """Return the output of all heads for `PreparedTerms`. Shapes are as in `attend`."""
-    change = None
-    if terms.by_distance is not None:
-        score = score_of_indices(terms.by_distance, query.shape[1])
+    change, by_distance = None, terms.by_distance
+    if by_distance is not None:
+        last = ops.convert_to_tensor(query.shape[1] - 1, dtype="int32")
 
         def change(products, b, h, i, j):
-            return products + score(b, h, i, j)
+            return products + by_distance[h, j - i + last]
 
     output = _function("flex_attention", _backend.platform())(
         *(heads.transpose(1, 2) for heads in (query, key, value)),
@@ -52,44 +49,22 @@ def make_block_mask(terms: ScoreTerms, query: Tensor, key: Tensor | None) -> Any
         query: Tensor `(B, T, ...)`.
         key: Tensor `(B, S, ...)`, or `None` for `query`.
     """
-    lengths = query.shape[1], (query if key is None else key).shape[1]
-    mask = mask_of_indices(terms, query.shape[0], lengths)
-    if mask is None:
-        return None
-    sizes = (query.shape[0], None, *lengths)
-    make = _function("create_block_mask", _backend.platform())
-    return make(mask, *sizes, device=str(query.device))
-
-
-def score_of_indices(by_distance: Tensor, query_length: Integer) -> IndexFunction:
-    """Return what is added to a score.
-
-    Args:
-        by_distance: Tensor `(H, T + S - 1)`, as in `PreparedTerms`.
-        query_length: int or scalar tensor, `T`.
-    """
-    last = ops.convert_to_tensor(query_length - 1, dtype="int32")
-    return lambda b, h, i, j: _backend.read(by_distance, h, j - i + last)
-
-
-def mask_of_indices(
-    terms: ScoreTerms, batch_size: int, lengths: tuple[int, int]
-) -> IndexFunction | None:
-    """Return whether a query attends to a key, or `None` if all attend to all."""
     tensors = terms.padding_mask, terms.document_ids
     is_full = terms.sliding_window is None and not terms.is_causal
     if is_full and all(tensor is None for tensor in tensors):
         return None
+    lengths = query.shape[1], (query if key is None else key).shape[1]
     before, after = lengths if terms.sliding_window is None else 2 * (terms.sliding_window - 1,)
     limits = -before, 0 if terms.is_causal else after
     first, last = (ops.convert_to_tensor(limit, dtype="int32") for limit in limits)
-    query_ids, key_ids = ids_of_tokens(terms, batch_size, lengths)
+    query_ids, key_ids = ids_of_tokens(terms, query.shape[0], lengths)
 
     def mask(b, h, i, j):
-        same = _backend.read(query_ids, b, i) == _backend.read(key_ids, b, j)
+        same = query_ids[b, i] == key_ids[b, j]
         return same & (j - i >= first) & (j - i <= last)
 
-    return mask
+    make = _function("create_block_mask", _backend.platform())
+    return make(mask, query.shape[0], None, *lengths, device=str(query.device))
 
 
 @functools.cache

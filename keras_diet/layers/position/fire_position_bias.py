@@ -1,11 +1,13 @@
 """FIRE: scores that a small network computes from relative distances."""
 
+import functools
 from typing import Any
 
 import keras
 from keras import ops
 
 from keras_diet import _backend, validation
+from keras_diet.layers.initializers import add_weight
 from keras_diet.layers.position.position_bias import PositionBias
 from keras_diet.layers.position.position_encoding import PositionEncoding
 from keras_diet.types import Integer, Shape, Tensor
@@ -91,16 +93,14 @@ class FirePositionBias(PositionBias):
     def build(self, query_shape: Shape | None = None, key_shape: Shape | None = None) -> None:
         """Create the scalars `c` and `m`, and the network."""
         hidden, heads = self.hidden_dim, self.num_score_heads
-        self.c = self._add("c", (), keras.initializers.Constant(0.1))
-        self.multiplier = self._add("multiplier", (), "ones")
+        add = functools.partial(add_weight, self, autocast=False)
+        self.c = add("c", (), keras.initializers.Constant(0.1))
+        self.multiplier = add("multiplier", (), "ones")
         # PyTorch's bound is the inverse root of the number of inputs.
-        self.hidden_kernel = self._add("hidden_kernel", (hidden,), _uniform(1.0))
-        self.hidden_bias = self._add("hidden_bias", (hidden,), _uniform(1.0))
-        self.output_kernel = self._add("output_kernel", (hidden, heads), _uniform(hidden**-0.5))
-        self.output_bias = self._add("output_bias", (heads,), _uniform(hidden**-0.5))
-
-    def _add(self, name, shape, initializer):
-        return self.add_weight(name=name, shape=shape, initializer=initializer, autocast=False)
+        self.hidden_kernel = add("hidden_kernel", (hidden,), _uniform(1.0))
+        self.hidden_bias = add("hidden_bias", (hidden,), _uniform(1.0))
+        self.output_kernel = add("output_kernel", (hidden, heads), _uniform(hidden**-0.5))
+        self.output_bias = add("output_bias", (heads,), _uniform(hidden**-0.5))
 
     def compute_scores(self, query_length: int, key_length: int, start_index: Integer) -> Tensor:
         """Return `f(psi(|i - j|) / psi(max(L, i, j)))` of the given positions."""

@@ -45,14 +45,6 @@ class DecoderMemory(NamedTuple):
         """Return the memory of one block."""
         return self.target[index], self.source[index]
 
-    def with_target(self, target: Any) -> "DecoderMemory":
-        """Return a memory with other keys and values of the targets, and the same sources."""
-        return DecoderMemory(target, self.source, self.source_padding_mask)
-
-    def padding_of_targets(self, num_targets: Any) -> Tensor:
-        """Return the padding of the source of each target, `(num_targets, S)`."""
-        return repeat_rows(self.source_padding_mask, num_targets)
-
 
 @keras.saving.register_keras_serializable(package="keras_diet")
 class DietDecoder(DietStack):
@@ -306,9 +298,9 @@ class DietDecoder(DietStack):
                 terms = terms.with_default_padding(mask)
                 cross_terms = cross_terms.with_default_padding(encoder_mask)
             else:
-                memories = list(zip(memory.target, memory.source, strict=True))
+                memories = [memory.of_block(i) for i in range(self.num_layers)]
                 key, cross_key = (ops.swapaxes(keys, 1, 2) for keys, *_ in memories[0])
-                padding = memory.padding_of_targets(ops.shape(inputs)[0])
+                padding = repeat_rows(memory.source_padding_mask, ops.shape(inputs)[0])
                 cross_terms = cross_terms.replace(padding_mask=padding)
             biases, cross_biases = self.position_biases, self.cross_position_biases
             of_self = self.terms_of_layers(x, terms, "self_attention", biases, key=key, **of_plan)
@@ -332,7 +324,8 @@ class DietDecoder(DietStack):
         """Return the output, lists with the scores of all blocks, and the next memory."""
         joined: list[Any] = [list(of_blocks) for of_blocks in zip(*others, strict=True)]
         if memory is not None:
-            joined[-1] = memory.with_target(tuple(target for target, _ in joined[-1]))
+            targets = tuple(target for target, _ in joined[-1])
+            joined[-1] = DecoderMemory(targets, *memory[1:])
         return without_missing(x, *joined)
 
     def output_spec(

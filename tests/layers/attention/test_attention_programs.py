@@ -11,7 +11,6 @@ from keras_diet.layers import (
     DietEncoder,
     LinformerMultiHeadAttention,
     RelativeMultiHeadAttention,
-    cache_positions,
 )
 from keras_diet.layers.attention import plan
 
@@ -92,12 +91,6 @@ def products_of(equations, shape):
     return counts
 
 
-def positional_products(equations):
-    shapes = [(*batch, heads, LENGTH, LENGTH) for batch in ((), (1,)) for heads in (NUM_HEADS, 1)]
-    unique = {tuple(sorted(shape)) for shape in shapes}
-    return sum(products_of(equations, shape)[RANK] for shape in unique)
-
-
 @on_jax
 @pytest.mark.parametrize("position_encoding", ["diet_abs", "none"])
 def test_segments_and_padding_make_no_scores(rng, position_encoding):
@@ -110,19 +103,6 @@ def test_segments_and_padding_make_no_scores(rng, position_encoding):
     # The gradient of the probabilities is a product with the values.
     both = products_of(jax_equations(encoder, inputs, gradient=True), scores)
     assert both == {features: NUM_LAYERS, HEAD_DIM: NUM_LAYERS}
-
-
-@on_jax
-@pytest.mark.parametrize(
-    "sharing, number", [("layer-wise", 1), ("head-wise", NUM_LAYERS), ("none", NUM_LAYERS)]
-)
-def test_positional_scores_are_computed_once(rng, sharing, number):
-    encoder, inputs = make_encoder("full", **DIET_ABS, sharing=sharing), make_inputs(rng)
-    assert positional_products(jax_equations(encoder, inputs)) == number
-    # Its gradients sum over positions.
-    assert positional_products(jax_equations(encoder, inputs, gradient=True)) == number
-    cached = cache_positions(encoder)
-    assert positional_products(jax_equations(cached, inputs)) == 0
 
 
 def assert_linear(shapes):

@@ -35,9 +35,15 @@ def outputs(name, dtype, start, is_cached=False, **options):
     return keras.ops.convert_to_numpy(keras.ops.cast(result, "float32"))
 
 
-@pytest.mark.parametrize("name", LAYERS)
-@pytest.mark.parametrize("is_cached", [False, *once(True)])
-@pytest.mark.parametrize("policy", ["mixed_bfloat16", "mixed_float16"])
+on_kinds = pytest.mark.parametrize(
+    "name", ["alibi", *once(*(name for name in LAYERS if name != "alibi"))]
+)
+
+
+@on_kinds
+@pytest.mark.parametrize(
+    "policy, is_cached", [("mixed_bfloat16", False), *once(("mixed_float16", True))]
+)
 def test_probabilities(name, is_cached, policy):
     far, near = (
         np.abs(
@@ -56,7 +62,7 @@ def test_probabilities(name, is_cached, policy):
     assert far < 2 * near
 
 
-@pytest.mark.parametrize("name", LAYERS)
+@on_kinds
 def test_outputs_of_the_kernel_in_bfloat16(name):
     expected, actual = (outputs(name, dtype, 650) for dtype in ("float32", "mixed_bfloat16"))
     near_expected, near = (outputs(name, dtype, 35) for dtype in ("float32", "mixed_bfloat16"))

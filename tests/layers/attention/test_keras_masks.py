@@ -1,36 +1,13 @@
-"""Masks that Keras attaches to tensors: in recomputed blocks, and in models of a user."""
+"""Masks that Keras attaches to tensors in models of a user."""
 
 import keras
 import numpy as np
 import pytest
 
 from keras_diet import layers
-from tests.helpers import assert_close, once, randomize, to_numpy
+from tests.helpers import assert_close, randomize
 
 TOKENS = np.array([[5, 6, 7, 0, 0, 0], [5, 6, 7, 8, 9, 10]])
-
-
-@pytest.mark.parametrize(
-    ("recompute", "is_decoder"), [("block", True), *once(("attention", True), ("block", False))]
-)
-def test_recomputation_of_masked_inputs(recompute, is_decoder):
-    results = []
-    for each in ("none", recompute):
-        keras.utils.set_random_seed(11)
-        inputs = keras.Input((6,), dtype="int32")
-        x = keras.layers.Embedding(20, 16, mask_zero=True)(inputs)
-        if is_decoder:
-            x = layers.DietDecoder(1, 2, 32, max_sequence_length=7, recompute=each)(x, x)
-        else:
-            x = layers.DietEncoder(1, 2, 32, max_sequence_length=7, recompute=each)(x)
-        model = keras.Model(inputs, x)
-        model.compile(keras.optimizers.SGD(0.7), "mse")
-        loss = model.train_on_batch(TOKENS, np.full((2, 6, 16), 0.3, "float32"))
-        results.append((loss, [to_numpy(weight) for weight in model.weights]))
-    (expected_loss, expected), (loss, actual) = results
-    np.testing.assert_allclose(loss, expected_loss, rtol=1e-6)
-    for got, wanted in zip(actual, expected, strict=True):
-        np.testing.assert_allclose(got, wanted, atol=1e-6)
 
 
 @keras.saving.register_keras_serializable("keras_diet_tests")

@@ -1,25 +1,17 @@
 """Score terms in every form add up to the sum of the terms."""
 
-import keras
 import numpy as np
 import pytest
 from keras import ops
 
 from keras_diet.layers import ScoreTerms
-from keras_diet.layers.attention.dot_product import attend
 from keras_diet.layers.attention.plan import AttentionPlan
-from keras_diet.layers.attention.prepared_terms import (
-    lower_columns,
-    lower_scores,
-    padding_features,
-    padding_row,
-    prepare,
-)
+from keras_diet.layers.attention.prepared_terms import lower_columns, lower_scores, prepare
 from tests.helpers import assert_close, to_numpy
 from tests.layers.attention.variants import BATCH, KEYS, NUM_HEADS, QUERIES, VALID
 
 KEY_DIM = 11
-any_backend = pytest.mark.any_backend
+pytestmark = pytest.mark.any_backend
 
 
 def normal(rng, *shape):
@@ -39,22 +31,6 @@ def make_heads(rng):
 def products(pair):
     """Inner products `(B or 1, H or 1, T, S)`."""
     return np.einsum("bihr,bjhr->bhij", *map(to_numpy, pair))
-
-
-@any_backend
-@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
-def test_padding_has_no_probability(rng, dtype):
-    valid = ops.convert_to_tensor(VALID)
-    row, features = padding_row(valid, dtype), padding_features(valid, dtype)
-    assert [tuple(tensor.shape) for tensor in features] == [(1, 1, 1, 1), (BATCH, KEYS, 1, 1)]
-    for tensor in (row, *features):
-        assert keras.backend.standardize_dtype(tensor.dtype) == dtype
-    expected = np.where(VALID, 0.0, -1e9)[:, None, None]
-    for scores in (to_numpy(row), products(features)):
-        np.testing.assert_allclose(scores, expected, rtol=1e-2)
-        scores = scores.astype("float32") + 50 * rng.normal(size=scores.shape)
-        probabilities = to_numpy(ops.softmax(scores))
-        assert np.all(probabilities[:, 0, 0][~VALID] == 0)
 
 
 PAIRS = np.random.default_rng(5).random((BATCH, QUERIES, KEYS)) < 0.7
@@ -90,7 +66,6 @@ def make_terms(rng, names):
     return ScoreTerms(**arguments), total, allowed
 
 
-@any_backend
 @pytest.mark.parametrize("masks_padding", [False, True])
 @pytest.mark.parametrize("columns", [True, False], ids=["columns", "tensor"])
 @pytest.mark.parametrize("program", ["scores", "kernel"])
@@ -111,34 +86,3 @@ def test_every_form_has_the_same_scores(rng, name, program, columns, masks_paddi
     # Padding alone is a row.
     has_columns = "features" in TERMS[name] or (name == "bias and padding" and not masks_padding)
     assert (query.shape[-1] > KEY_DIM) == (columns and has_columns)
-
-
-@any_backend
-@pytest.mark.parametrize(
-    "scale, features", [(0.3, 1.0), (1e-4, 1.0), (0.3, 3e4)], ids=["plain", "scale", "features"]
-)
-def test_columns_in_float16(rng, scale, features):
-    """The features divided by the scale may exceed the largest number of float16."""
-    query, key = (ops.cast(x, "float16") for x in make_heads(rng))
-    value = ops.cast(normal(rng, *key.shape), "float16")
-    pair = (features * ops.ones((1, QUERIES, 1, 1)), normal(rng, 1, KEYS, 1, 1) / features)
-    terms = ScoreTerms(features=(pair,), padding_mask=ops.convert_to_tensor(VALID))
-    plans = (AttentionPlan("scores", columns=columns) for columns in (True, False))
-    prepared = [prepare(terms, plan, query, key).replace(scale=scale) for plan in plans]
-    columns, tensor = (attend(query, key, value, terms)[0] for terms in prepared)
-    assert_close(columns, tensor, 1e-2)
-
-
-@any_backend
-@pytest.mark.parametrize("scale, size, valid", [(300.0, 100.0, True), (0.3, 1.0, False)])
-def test_scores_in_float16_are_finite(rng, scale, size, valid):
-    """Also of large queries, and of queries that may attend to no key."""
-    query, key = (ops.cast(size * x, "float16") for x in make_heads(rng))
-    mask = ops.convert_to_tensor(VALID & valid)
-    pair = (ops.ones((1, QUERIES, 1, 1)), normal(rng, 1, KEYS, 1, 1))
-    terms = ScoreTerms(features=(pair,), padding_mask=mask)
-    for columns in (True, False):
-        plan = AttentionPlan("scores", columns=columns)
-        prepared = prepare(terms, plan, query, key).replace(scale=scale)
-        output = attend(query, key, key, prepared)[0]
-        assert np.all(np.isfinite(to_numpy(output)))

@@ -15,7 +15,7 @@ from keras_diet.layers import (
     TransformerXLMultiHeadAttention,
 )
 from tests import reference
-from tests.helpers import attention_weights, randomize
+from tests.helpers import attention_weights, normal, randomize
 
 # Sizes that no other axis has.
 BATCH, QUERIES, KEYS, HIDDEN, NUM_HEADS, KEY_DIM, VALUE_DIM = 2, 5, 7, 11, 3, 4, 6
@@ -83,11 +83,6 @@ VARIANTS = {
     ),
 }
 WITH_PAIRS = [name for name in VARIANTS if name != "linformer"]
-
-
-def normal(rng, *shape):
-    """Random numbers as an array of float32."""
-    return rng.normal(size=shape).astype("float32")
 
 
 def make(name, rng=None, key_dim=KEY_DIM, **kwargs):

@@ -8,7 +8,10 @@ from hypothesis import strategies as st
 from keras import ops
 
 from keras_diet._compat import get_keras_mask
-from keras_diet.layers import PositionBias, RelativePositionBias, cache_positions
+from keras_diet.layers import PositionBias, RelativePositionBias, ScoreTerms, cache_positions
+from keras_diet.layers.attention.plan import AttentionPlan
+from keras_diet.layers.attention.prepared_terms import prepare
+from keras_diet.layers.position.position_bias import has_scores_by_distance
 from tests import reference
 from tests.helpers import (
     assert_close,
@@ -62,10 +65,10 @@ def test_equals_reference(rng, name, share_heads):
 
 @pytest.mark.any_backend
 @every_bias
-@settings(deadline=None, max_examples=12, derandomize=True)
+@settings(deadline=None, max_examples=8, derandomize=True)
 @given(data=st.data())
 def test_all_lengths(name, data):
-    """Calls, rows, steps of a decoder, features, and a copy with cached scores."""
+    """Calls, rows, steps, features, scores by distance, and a copy with cached scores."""
     spec, rng = BIAS_LAYERS[name], np.random.default_rng(5)
     start = data.draw(st.integers(0, MAX_LENGTH - 1))
     query_length = data.draw(st.integers(1, MAX_LENGTH - start))
@@ -87,6 +90,8 @@ def test_all_lengths(name, data):
     else:
         cached = bias if name == "cached" else cache_positions(bias)
         found["cached"] = cached(query, key, start_index=start)
+        for each in filter(has_scores_by_distance, (bias, cached)):
+            found[f"{each} by distance"] = scores_by_distance(each, query, key, start)
     if spec.features:
         products = ops.einsum("bthr,bshr->bhts", *bias.features(query, key, start))
         if name == "forgetting":
@@ -99,6 +104,19 @@ def test_all_lengths(name, data):
         assert_close(scores, expected, 2e-5)
 
 
+def scores_by_distance(bias, query, key, start):
+    """The scores as a kernel of indices gets them: by distance, as features, or a sum of both."""
+    terms = ScoreTerms(bias=bias, start_index=start)
+    terms = prepare(terms, AttentionPlan("pallas", bias="distances"), query, key)
+    assert terms.bias is None, "The bias must be in one form only."
+    lengths = query.shape[1], key.shape[1]
+    scores = sum(ops.einsum("bthr,bshr->bhts", *pair) for pair in terms.features)
+    if terms.by_distance is not None:
+        columns = np.arange(lengths[1]) - np.arange(lengths[0])[:, None] + lengths[0] - 1
+        scores = scores + terms.by_distance[None][:, :, columns]
+    return ops.broadcast_to(scores, (1, NUM_HEADS, *lengths))
+
+
 @pytest.mark.any_backend
 @every_variant
 def test_what_a_layer_can_do_is_in_the_table(rng, name, share_heads):
@@ -106,6 +124,8 @@ def test_what_a_layer_can_do_is_in_the_table(rng, name, share_heads):
     can_do = (bias.distance_only, bias.any_length, callable(bias.features), bias.reads_content)
     expected = (spec.distance_only, spec.any_length, spec.features, spec.reads_content)
     assert can_do == expected
+    by_distance = (spec.distance_only and not spec.reads_content) or name.startswith("tupe")
+    assert has_scores_by_distance(bias) == by_distance
     if spec.features and not spec.reads_content:
         shapes = [each.shape for each in bias.features(sequence(5), sequence(7))]
         heads = 1 if share_heads else NUM_HEADS
@@ -230,6 +250,11 @@ class AnyLength(Distances):
     any_length = True
 
 
+class OwnCall(RelativePositionBias):
+    def call(self, query, key=None, start_index=0):
+        return 2 * super().call(query, key, start_index)
+
+
 QUERY, NEGATIVE = "query is longer than `max_length` allows.*=12", "not negative.*=-1"
 REFUSED = [
     ((12, 2, 0), QUERY),
@@ -259,6 +284,7 @@ def test_the_base_class():
     for bias_class in (PositionBias, RelativePositionBias, Distances):
         with pytest.raises(ValueError, match=r"`max_length` must be the largest.*None.*any_length"):
             bias_class(NUM_HEADS, max_length=None)
+    assert not has_scores_by_distance(OwnCall(2, 7)), "its call returns other scores"
     bias = AnyLength(2, None)
     assert bias(sequence(3), sequence(101), start_index=50).shape == (1, 2, 3, 101)
     with pytest.raises(ValueError, match=r"`start_index` must be.*not negative"):

@@ -59,13 +59,10 @@ def test_equals_t5_of_hugging_face(rng):
 
 
 @any_backend
-@pytest.mark.parametrize("lengths", [(23, 29, 0), (3, 5, 41)], ids=["from 0", "from 41"])
 @pytest.mark.parametrize("name", [name for name, spec in BIAS_LAYERS.items() if spec.any_length])
-def test_any_length_without_max_length(rng, name, lengths):
+def test_any_length_without_max_length(rng, name):
     bias = make_bias(name, rng, max_length=None)
-    if BIAS_LAYERS[name].has_query:
-        lengths = (lengths[0], 44, lengths[2])
-    assert_close(scores_of(bias, *lengths), expected_scores(bias, *lengths), 1e-4)
+    assert_close(scores_of(bias, 3, 61, 41), expected_scores(bias, 3, 61, 41), 1e-4)
 
 
 # === ALiBi ===

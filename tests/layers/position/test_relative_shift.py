@@ -9,15 +9,11 @@ from keras_diet.layers.position.relative_shift import (
     keys_to_distances,
     scores_of_distances,
 )
-from tests.helpers import assert_close, to_numpy
+from tests.helpers import assert_close, normal, to_numpy
 
 # JAX and TensorFlow cut query lengths from 32 into blocks if 16 divides them: here into blocks of
 # 2 and 3 queries, and into blocks of blocks. They do not cut 17, 31 and 33.
 LONG = [(32, 32), (33, 5), (48, 50), (512, 3)]
-
-
-def normal(rng, *shape):
-    return rng.normal(size=shape).astype("float32")
 
 
 def by_key(scores, query_length, key_length):

@@ -30,35 +30,27 @@ def expected_bias(bias, *segment_ids):
 
 
 @variants
-def test_scores(rng, num_segments, share_heads):
-    bias = make(rng, num_segments, share_heads=share_heads)
-    ids = random_ids(rng, (3, 2), num_segments), random_ids(rng, (3, 7), num_segments)
-    expected = expected_bias(bias, *ids)
-    assert_close(bias(*ids), expected)
-    assert_close(bias(ids[0]), expected_bias(bias, ids[0]))
-    assert bias.compute_output_shape((3, 2), (3, 7)) == expected.shape
-
-
-@variants
-@pytest.mark.parametrize("up_to_softmax", [False, True])
-def test_features(rng, num_segments, share_heads, up_to_softmax):
+def test_scores_and_features(rng, num_segments, share_heads):
     bias = make(rng, num_segments, share_heads=share_heads)
     heads = 1 if share_heads else NUM_HEADS
     sizes = {weight.name: weight.shape for weight in bias.weights}
     assert sizes == {"segment_embedding": (heads, num_segments, num_segments)}
     ids = random_ids(rng, (3, 2), num_segments), random_ids(rng, (3, 7), num_segments)
     expected = expected_bias(bias, *ids)
+    assert_close(bias(*ids), expected)
+    assert_close(bias(ids[0]), expected_bias(bias, ids[0]))
+    assert bias.compute_output_shape((3, 2), (3, 7)) == expected.shape
     # Up to softmax, the scores of the first segment are left out, and a feature less is needed.
-    is_less = up_to_softmax and num_segments > 1
-    if is_less:
-        expected = expected - expected_bias(bias, ids[0], np.zeros((3, 1), "int32"))
-    query, key = map(to_numpy, bias.features(*ids, up_to_softmax=up_to_softmax))
-    assert sorted([query.shape[2:], key.shape[2:]]) == [
-        (1, num_segments - is_less),
-        (heads, num_segments - is_less),
-    ]
-    products = np.einsum("bt...r,bs...r->b...ts", query, key)
-    assert_close(np.broadcast_to(products, expected.shape), expected, 1e-6)
+    of_first = expected_bias(bias, ids[0], np.zeros((3, 1), "int32"))
+    less = int(num_segments > 1)
+    for up_to_softmax, scores, size in (
+        (False, expected, num_segments),
+        (True, expected - less * of_first, num_segments - less),
+    ):
+        query, key = map(to_numpy, bias.features(*ids, up_to_softmax=up_to_softmax))
+        assert sorted([query.shape[2:], key.shape[2:]]) == [(1, size), (heads, size)]
+        products = np.einsum("bt...r,bs...r->b...ts", query, key)
+        assert_close(np.broadcast_to(products, scores.shape), scores, 1e-6)
 
 
 def test_as_a_layer_and_in_a_functional_model(rng):

@@ -1,5 +1,7 @@
 """`BiasedTransformerEncoder` and `BiasedTransformerDecoder` against the reference and KerasHub."""
 
+import functools
+
 import keras
 import numpy as np
 import pytest
@@ -19,20 +21,18 @@ from tests.helpers import (
     check_layer,
     decoder_block_weights,
     norm_weights,
+    normal,
     once,
     randomize,
     to_numpy,
 )
+from tests.layers.diet_decoders import PADDINGS, SOURCE_VALID, VALID
 
 BATCH, LENGTH, SOURCE, NUM_HEADS, HIDDEN, SOURCE_DIM, INTERMEDIATE = 2, 5, 7, 3, 6, 10, 11
-VALID = np.array([[True] * 5, [True] * 3 + [False] * 2])
-SOURCE_VALID = np.array([[True] * 7, [True] * 4 + [False] * 3])
-PADDINGS = {"padding_mask": VALID, "encoder_padding_mask": SOURCE_VALID}
 MASK = VALID[:, None] & (np.random.default_rng(5).random((BATCH, LENGTH, LENGTH)) < 0.7)
 MASK |= np.eye(LENGTH, dtype="bool")
 CAUSAL = np.tri(LENGTH, dtype="bool")
 PADDING = VALID[:, None, None]
-norms = pytest.mark.parametrize("normalize_first", [False, True], ids=["post_norm", "pre_norm"])
 some_norms = pytest.mark.parametrize("normalize_first", [True, *once(False)])
 any_backend = pytest.mark.any_backend
 # No argument has its default value.
@@ -49,10 +49,6 @@ ARGUMENTS = {
     "head_dim": 6,
     "name": "block",
 }
-
-
-def normal(rng, *shape):
-    return rng.normal(size=shape).astype("float32")
 
 
 def encoder_block(rng, **kwargs):
@@ -92,7 +88,7 @@ def test_encoder_equals_reference(rng, normalize_first):
     arguments = {"attention_bias": bias, "use_causal_mask": True, **masks}
     mask = MASK[:, None] & CAUSAL & PADDING
     expected = reference.encoder_block(
-        *(x, block_weights(block), NUM_HEADS, bias, mask),
+        *(x, block_weights(block), bias, mask),
         normalize_first=normalize_first,
         activation=reference.gelu_exact,
         epsilon=0.3,
@@ -117,40 +113,30 @@ def test_dropout_of_probabilities(rng, rate, expected):
     assert plan.program == ("scores" if expected else "kernel")
 
 
-@any_backend
-@norms
-def test_dropout_drops_each_sublayer(rng, normalize_first):
-    """With all outputs of the sublayers dropped, what is left is the residual."""
-    x, bias = encoder_inputs(rng)
-    block = encoder_block(rng, dropout=0.5, normalize_first=normalize_first)
-    outputs = [to_numpy(block(x, training=training)) for training in (None, True, True)]
-    assert min(np.abs(outputs[i] - outputs[i - 1]).max() for i in range(3)) > 1e-2
-    for layer in (block.self_attention_dropout, block.feedforward_dropout):
-        layer.call = lambda inputs, training: inputs * 0.0 if training else inputs
-    expected = x
-    if not normalize_first:
-        weights = block_weights(block)
-        for name in ("attention_norm", "output_norm"):
-            gamma, beta = weights[f"{name}_gamma"], weights[f"{name}_beta"]
-            expected = reference.layer_norm(expected, gamma, beta, 1e-12)
-    assert_close(block(x, attention_bias=bias, training=True), expected)
+SUBLAYERS = ("self_attention", "cross_attention", "feedforward")
 
 
 @any_backend
-@norms
-@pytest.mark.parametrize("name", ["self_attention", "cross_attention", "feedforward"])
-def test_dropout_of_a_decoder_drops_each_sublayer(rng, normalize_first, name):
+@pytest.mark.parametrize(
+    "make, name",
+    [*(("decoder", name) for name in SUBLAYERS), *(("encoder", name) for name in SUBLAYERS[::2])],
+)
+def test_dropout_drops_each_sublayer(rng, make, name):
     """In training only, with the dropout of the other sublayers turned off."""
     target, source, biases = decoder_inputs(rng)
-    block = decoder_block(rng, dropout=0.5, normalize_first=normalize_first)
-    for attention in (block.self_attention, block.cross_attention):
-        attention.dropout_layer.rate = 0.0
-    for other in {"self_attention", "cross_attention", "feedforward"} - {name}:
-        getattr(block, f"{other}_dropout").rate = 0.0
-    outputs = [
-        to_numpy(block(target, source, **biases, training=training))
-        for training in (True, True, False, None)
-    ]
+    if make == "encoder":
+        block = encoder_block(rng, dropout=0.5)
+        call = functools.partial(block, target)
+    else:
+        block = decoder_block(rng, dropout=0.5)
+        call = functools.partial(block, target, source, **biases)
+    for attention in SUBLAYERS[:2]:
+        if hasattr(block, attention):
+            getattr(block, attention).dropout_layer.rate = 0.0
+            getattr(block, f"{attention}_dropout").rate = 0.0
+    block.feedforward_dropout.rate = 0.0
+    getattr(block, f"{name}_dropout").rate = 0.5
+    outputs = [to_numpy(call(training=training)) for training in (True, True, False, None)]
     assert np.abs(outputs[0] - outputs[2]).max() > 1e-2, f"{name} drops nothing in training"
     assert np.abs(outputs[0] - outputs[1]).max() > 1e-2, "each step drops other outputs"
     assert_close(outputs[3], outputs[2], 1e-6)
@@ -199,13 +185,6 @@ def test_activation_dropout_drops_the_hidden_units_only(rng, gated):
     kernel = block.feedforward_output_dense.kernel
     kernel.assign(np.zeros(kernel.shape))
     assert_close(dropped, block(x))
-
-
-@any_backend
-@pytest.mark.parametrize("make", ["encoder", "decoder"])
-def test_blocks_without_biases(rng, make):
-    block = {"encoder": encoder_block, "decoder": decoder_block}[make](rng, use_bias=False)
-    assert {weight.name for weight in block.weights} == {"kernel", "gamma", "beta"}
 
 
 # === Decoder ===

@@ -6,7 +6,7 @@ import pytest
 from keras import ops
 
 from keras_diet import _backend, layers
-from tests.helpers import assert_close, gradients, once, randomize, to_numpy, weighted_sum
+from tests.helpers import assert_close, gradients, normal, once, randomize, to_numpy, weighted_sum
 from tests.layers import diet_decoders
 from tests.layers.bias_layers import BIAS_LAYERS, make_bias
 from tests.layers.diet_encoders import BATCH, make_encoder
@@ -15,10 +15,6 @@ LENGTH, HIDDEN, NUM_HEADS = 7, 5, 3
 NAMES = [name for name, spec in BIAS_LAYERS.items() if spec.reads_content]
 any_backend = pytest.mark.any_backend
 IDS = np.array([[1, 1, 2, 2, 2], [3, 3, 3, 3, 4]], "int32")
-
-
-def normal(rng, *shape):
-    return rng.normal(size=shape).astype("float32")
 
 
 def make_attention(rng, **kwargs):
@@ -54,35 +50,6 @@ def test_blocks_have_the_same_outputs_and_gradients(rng, name):
     for each in found:
         for gradient, wanted in zip(each, expected, strict=True):
             assert_close(gradient, wanted, 1e-4)
-
-
-@pytest.mark.parametrize(
-    "name, recompute",
-    [
-        ("forgetting", "block"),
-        *once(
-            ("forgetting", "attention"),
-            ("query_relative", "attention"),
-            ("query_relative", "block"),
-        ),
-    ],
-)
-def test_recomputed_gradients(name, recompute):
-    """Layers that share the weights of a bias, and each computes its scores."""
-    target, source = diet_decoders.make_inputs(np.random.default_rng(5))
-
-    def of_decoder(recompute):
-        decoder = diet_decoders.make_decoder(
-            np.random.default_rng(3),
-            **{"position_encoding": name, "sharing": "layer-wise", "recompute": recompute},
-        )
-        return gradients(
-            lambda: weighted_sum(decoder(target, source, training=True), target),
-            decoder.trainable_variables,
-        )
-
-    for found, expected in zip(of_decoder(recompute), of_decoder("none"), strict=True):
-        assert_close(found, expected, 1e-4)
 
 
 @any_backend
@@ -131,8 +98,14 @@ def test_gates_in_a_kernel_in_bfloat16(block_size):
 
 
 @any_backend
-@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16", "bfloat16"])
-@pytest.mark.parametrize("name", ["query_relative", "forgetting", "deberta"])
+@pytest.mark.parametrize(
+    "name, dtype",
+    [
+        *(("query_relative", dtype) for dtype in ("mixed_float16", "bfloat16")),
+        *(("forgetting", dtype) for dtype in ("mixed_float16", "mixed_bfloat16")),
+        ("deberta", "mixed_bfloat16"),
+    ],
+)
 def test_decoding_in_half_precision(name, dtype):
     arguments = {"position_encoding": name, "normalize_first": True}
     decoder = diet_decoders.make_decoder(np.random.default_rng(3), **arguments)
@@ -163,32 +136,6 @@ def test_a_block_keeps_the_gates_of_a_new_bias(rng):
     memory = block.start_memory(1, LENGTH, source)
     with pytest.raises(ValueError, match=r"2 tensors.*3 tensors.*same `attention_bias`"):
         block(target[:, :1], memory=memory, attention_bias=bias)
-
-
-@any_backend
-def test_a_constant_mixture_is_diet_rel(rng):
-    expected = randomize(layers.RelativePositionBias(NUM_HEADS, 11), rng)
-    bias = layers.QueryRelativePositionBias(
-        NUM_HEADS, rank=NUM_HEADS, max_distance=11, use_bias=True
-    )
-    x = normal(rng, 1, 7, HIDDEN)
-    for each in (expected, bias):
-        each.build(x.shape)
-    curves = normal(rng, 21, NUM_HEADS)
-    expected.relative_embedding.assign(curves)
-    bias.set_weights([np.zeros((HIDDEN, NUM_HEADS, NUM_HEADS)), np.eye(NUM_HEADS), curves])
-    assert_close(bias(x), expected(x), 1e-6)
-
-
-@any_backend
-def test_constant_gates_are_alibi(rng):
-    expected, bias = layers.AlibiPositionBias(NUM_HEADS), layers.ForgettingPositionBias(NUM_HEADS)
-    x = normal(rng, 1, 7, HIDDEN)
-    bias.build(x.shape)
-    slopes = np.array(expected.slopes)
-    bias.set_weights([np.zeros((HIDDEN, NUM_HEADS)), -np.log(np.exp(slopes) - 1)])
-    below = np.tri(7, dtype="bool")
-    assert_close(to_numpy(bias(x))[..., below], to_numpy(expected(x))[..., below], 1e-5)
 
 
 @pytest.mark.any_backend("torch")
@@ -226,24 +173,3 @@ def test_documents_need_scores_of_distances(rng, monkeypatch):
     monkeypatch.setattr(Products, "distance_only", True)
     found = to_numpy(encoder(x, document_ids=IDS[:1]))
     assert_close(found[:, :2], encoder(x[:, :2]))
-
-
-class PlainAttention(keras.layers.MultiHeadAttention):
-    """A custom attention layer, which takes the scores of all pairs."""
-
-    def call(self, query, value, attention_bias, training=None, **kwargs):
-        assert attention_bias.shape == (BATCH, NUM_HEADS, 5, 5)
-        self.biases = [*getattr(self, "biases", []), to_numpy(attention_bias)]
-        return super().call(query, value, training=training)
-
-
-@any_backend
-def test_a_custom_attention_layer_gets_scores(rng, register):
-    name = register(
-        attention=PlainAttention, bias=layers.QueryRelativePositionBias, sharing_modes=("none",)
-    )
-    encoder = make_encoder(rng, position_encoding=name, segment_encoding="none")
-    x = normal(rng, BATCH, 5, 6)
-    encoder(x)
-    (seen,) = encoder.transformer_layers[0].self_attention.biases
-    assert_close(seen, encoder.position_biases[0](x))

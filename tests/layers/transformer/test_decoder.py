@@ -6,11 +6,7 @@ import pytest
 from keras import ops, tree
 
 from keras_diet._compat import get_keras_mask, set_keras_mask
-from keras_diet.layers import (
-    BiasedMultiHeadAttention,
-    BiasedTransformerDecoder,
-    RelativePositionBias,
-)
+from keras_diet.layers import BiasedMultiHeadAttention, BiasedTransformerDecoder
 from tests.helpers import assert_close, once, randomize, to_numpy
 from tests.layers.diet_decoders import (
     BATCH,
@@ -105,20 +101,6 @@ def test_paddings_and_scores_of_a_step(rng, make):
     spec = decoder.compute_output_spec(x, **arguments)
     shapes = [tree.map_structure(lambda x: tuple(x.shape), each) for each in (spec, outputs)]
     assert shapes[0] == shapes[1]
-
-
-@any_backend
-@pytest.mark.parametrize("sizes", [(2, 3), (1, 1, 3)], ids=str)
-def test_a_bias_layer_of_cross_attention_knows_the_place_of_a_step(rng, sizes):
-    """The queries of a step begin at `start_index`, and the source at 0."""
-    block, (target, source) = make_block(rng), make_inputs(rng)
-    layer = RelativePositionBias(NUM_HEADS, max_length=MEMORY)
-    layer.build(TARGET_SHAPE, SOURCE_SHAPE)
-    bias = {"cross_attention_bias": randomize(layer, rng, 0.6)}
-    expected = block(target, source, **bias)
-    assert np.abs(to_numpy(expected) - to_numpy(block(target, source))).max() > 1e-2
-    memory = block.start_memory(BATCH, MEMORY, source)
-    assert_close(decode(block, target, memory, sizes, **bias)[0], expected)
 
 
 @any_backend

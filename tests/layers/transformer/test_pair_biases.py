@@ -1,15 +1,13 @@
 """Features of pairs of tokens as an input of `DietEncoder`."""
 
-import keras
 import numpy as np
 import pytest
-from keras import ops
 
 from keras_diet.layers import DietEncoder, PairBias
 from keras_diet.layers.attention import plan
-from tests.helpers import assert_close, check_layer, gradients, once, to_numpy, weighted_sum
+from tests.helpers import assert_close, check_layer, once, to_numpy
 from tests.layers import diet_encoders
-from tests.layers.diet_encoders import BATCH, HIDDEN, LENGTH, NUM_HEADS, VALID, make_encoder
+from tests.layers.diet_encoders import BATCH, LENGTH, NUM_HEADS, VALID, make_encoder
 
 PAIR_DIM = 4
 any_backend = pytest.mark.any_backend
@@ -51,42 +49,17 @@ def test_equals_reference(rng, monkeypatch, name):
         assert_close(encoder(x, padding_mask=VALID, pairs=pairs), expected)
 
 
-@pytest.mark.parametrize("recompute", ["block", *once("attention")])
-def test_recomputed_gradients(rng, recompute):
-    x, pairs = make_inputs(rng)
-    found = []
-    for each in ("none", recompute):
-        encoder = make_encoder(np.random.default_rng(3), pair_dim=PAIR_DIM, recompute=each)
-        variable = keras.Variable(pairs)
-
-        def loss(encoder=encoder, variable=variable):
-            of_pairs = ops.convert_to_tensor(variable)
-            return weighted_sum(encoder(x, pairs=of_pairs, training=True), x)
-
-        found.append(gradients(loss, [variable, *encoder.trainable_variables]))
-    for actual, expected in zip(*found, strict=True):
-        assert_close(actual, expected)
-    assert all(np.abs(each).max() > 1e-4 for each in found[0][:1])
-
-
-@any_backend
-def test_a_model_is_saved_and_loaded(rng, tmp_path):
-    inputs = keras.Input((None, HIDDEN)), keras.Input((None, None, PAIR_DIM))
-    encoder = DietEncoder(2, NUM_HEADS, 11, pair_dim=PAIR_DIM)
-    model = keras.Model(inputs, encoder(inputs[0], pairs=inputs[1]))
-    for bias in encoder.pair_biases:
-        bias.kernel.assign(rng.normal(size=bias.kernel.shape))
-    model.save(tmp_path / "model.keras")
-    loaded = keras.saving.load_model(tmp_path / "model.keras")
-    x, pairs = make_inputs(rng)
-    assert_close(loaded((x, pairs)), model((x, pairs)), 1e-6)
-    assert_close(model.predict((x, pairs), verbose=0), model((x, pairs)))
-    assert np.abs(to_numpy(model((x, pairs)) - model((x, 0 * pairs)))).max() > 1e-3
-
-
 def test_the_layer(rng):
     check_layer(PairBias(NUM_HEADS, initializer="ones"), make_inputs(rng)[1])
     assert PairBias(NUM_HEADS).compute_output_shape((2, 5, 7, 3)) == (2, NUM_HEADS, 5, 7)
+
+
+@any_backend
+def test_an_encoder_as_a_layer(rng):
+    x, pairs = make_inputs(rng)
+    arguments = {"position_encoding": "none", "segment_encoding": "none", "pair_dim": PAIR_DIM}
+    encoder = DietEncoder(1, NUM_HEADS, 11, **arguments)
+    check_layer(encoder, x, pairs=pairs, zero_gradient=["key/bias"], policies=())
 
 
 @any_backend

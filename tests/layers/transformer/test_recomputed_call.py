@@ -9,14 +9,28 @@ import numpy as np
 import pytest
 from keras import ops, tree
 
-from keras_diet.layers import AttentionHook, BiasedMultiHeadAttention, DietDecoder, DietEncoder
+from keras_diet._compat import set_keras_mask
+from keras_diet.layers import (
+    AttentionHook,
+    BiasedMultiHeadAttention,
+    CoordinateBias,
+    DietDecoder,
+    DietEncoder,
+    RelativePositionBias,
+)
 from keras_diet.layers.transformer.recomputed_call import call_recomputed
 from tests.helpers import once, randomize, to_numpy, weighted_sum
 
 BACKEND = keras.backend.backend()
 BATCH, LENGTH, SOURCE, HIDDEN, NUM_HEADS = 2, 5, 7, 12, 3
 PADDING = np.array([[True] * 5, [True] * 3 + [False] * 2])
-SEGMENTS = np.array([[0, 0, 1, 1, 1], [0, 1, 0, 0, 0]])
+SEGMENTS = np.array([[0, 0, 1, 1, 1], [0, 1, 1, 1, 1]], "int32")
+
+
+def normal(*shape):
+    return np.random.default_rng(3).normal(size=shape).astype("float32")
+
+
 STACKS = {
     # Each kind of term: one bias for all layers, own biases, and what reads the layer's weights.
     "diet_abs": {"position_encoding": "diet_abs", "rank": 5},
@@ -35,33 +49,47 @@ STACKS = {
     },
     "bfloat16": {"position_encoding": "rotary", "dtype": "mixed_bfloat16"},
     # Its blocks have two attention layers and several outputs, and gradients reach the source.
-    "decoder": {"stack_class": DietDecoder},
+    # Keras attaches masks to its inputs.
+    "decoder": {"stack_class": DietDecoder, "inputs": {"padding_mask": None}},
+    # Two layers share the weights of a bias, and each computes its scores.
+    "forgetting": {
+        **{"position_encoding": "forgetting", "sharing": "layer-wise"},
+        **{"stack_class": DietDecoder, "num_layers": 2},
+    },
+    "query_relative": {"position_encoding": "query_relative"},
+    "documents": {"position_encoding": "tupe_abs", "inputs": {"document_ids": SEGMENTS + 1}},
+    "pairs": {"pair_dim": 4, "inputs": {"pairs": normal(BATCH, LENGTH, LENGTH, 4)}},
+    "coordinates": {
+        "position_encoding": CoordinateBias([RelativePositionBias(NUM_HEADS, LENGTH)]),
+        "inputs": {"coordinates": np.array([[[2], [0], [4], [1], [1]]], "int32")},
+    },
 }
 
 # One layer is compiled faster, and two draw more numbers.
 NUM_LAYERS = 2 if BACKEND == "torch" else 1
-# Blocks of queries, and several inputs and outputs.
-ON_EACH_BACKEND = ("blocks", "decoder")
-
-
-def normal(*shape):
-    return np.random.default_rng(3).normal(size=shape).astype("float32")
+# Blocks of queries, several inputs and outputs, scores of the states, and terms of the call.
+ON_EACH_BACKEND = ("blocks", "decoder", "forgetting", "pairs")
 
 
 def stack_of(recompute, num_layers=2, **arguments):
     """A built encoder, or a decoder if the arguments say so."""
-    arguments = {"max_sequence_length": 9, "dropout": 0.4, "activation_dropout": 0.3, **arguments}
+    sizes = {"num_layers": num_layers, "num_heads": NUM_HEADS, "intermediate_dim": 11}
+    dropout = {"dropout": 0.4, "activation_dropout": 0.3}
+    arguments = {**sizes, "max_sequence_length": 9, **dropout, **arguments}
     stack_class = arguments.pop("stack_class", DietEncoder)
-    stack = stack_class(num_layers, NUM_HEADS, 11, recompute=recompute, **arguments)
+    stack = stack_class(recompute=recompute, **arguments)
     stack.build((BATCH, LENGTH, HIDDEN))
     return randomize(stack, np.random.default_rng(7))
 
 
-def call_of(stack):
+def call_of(stack, inputs):
     x = ops.convert_to_tensor(normal(BATCH, LENGTH, HIDDEN))
-    options = {"padding_mask": PADDING, "training": True}
+    options = {"padding_mask": PADDING, "training": True, **inputs}
     if isinstance(stack, DietDecoder):
         source = ops.convert_to_tensor(normal(BATCH, SOURCE, HIDDEN))
+        if options["padding_mask"] is None:
+            set_keras_mask(x, ops.convert_to_tensor(PADDING))
+            set_keras_mask(source, ops.convert_to_tensor(np.tri(BATCH, SOURCE, 3) > 0))
         return lambda: stack(x, source, return_attention_scores=True, **options)
     segment_ids = None if stack.segment_encoding == "none" else SEGMENTS
     return lambda: stack(x, segment_ids, **options)
@@ -172,7 +200,7 @@ WAYS = {
 def test_gradients_with_dropout(recompute, compiles):
     """Equal gradients in two steps, which have other dropout, and equal states afterwards."""
     expected, found = (
-        results(encoder, call_of(encoder), compiles)
+        results(encoder, call_of(encoder, {}), compiles)
         for encoder in (
             stack_of(name, NUM_LAYERS, **STACKS["diet_abs"]) for name in ("none", recompute)
         )
@@ -194,9 +222,13 @@ def test_gradients_with_dropout(recompute, compiles):
     ],
 )
 def test_every_kind_of_term(name, recompute):
+    arguments = {"num_layers": 1, **STACKS[name]}
+    inputs = arguments.pop("inputs", {})
     expected, found = (
-        results(stack, call_of(stack), WAYS[0])
-        for stack in (stack_of(each, 1, **STACKS[name]) for each in ("none", recompute))
+        results(stack, call_of(stack, inputs), WAYS[0])
+        for stack in (
+            stack_of(each, **{"num_layers": 1, **arguments}) for each in ("none", recompute)
+        )
     )
     assert_equal(found, expected, 2e-2 if name == "bfloat16" else 1e-6)
 
@@ -288,13 +320,13 @@ def shapes_left(encoder):
     """Return the shapes of the tensors that a gradient leaves, of those as large as the input."""
     import torch
 
-    call = call_of(encoder)
+    call = call_of(encoder, {})
     gc.collect()
     gc.disable()
     try:
-        earlier = {id(each) for each in gc.get_objects() if torch.is_tensor(each)}
+        earlier = {id(each) for each in gc.get_objects() if type(each) is torch.Tensor}
         ops.sum(call()).backward()
-        left = [each for each in gc.get_objects() if torch.is_tensor(each)]
+        left = [each for each in gc.get_objects() if type(each) is torch.Tensor]
     finally:
         gc.enable()
     size = BATCH * LENGTH * HIDDEN
