@@ -64,8 +64,10 @@ def packed(folder, tmp_path):
     return pretraining.PackedShards(shutil.copytree(folder, tmp_path / "packed"))
 
 
-def test_a_folder_that_is_packed_again_with_another_tokenizer(packed, paths, tmp_path):
+def test_a_folder_that_is_packed_again_with_another_tokenizer(paths, tokenizer, tmp_path):
     """Workers may live in one process, and keep the tokenizer of a folder."""
+    pytest.importorskip("apache_beam")
+    pretraining.pack_with_beam(paths, tokenizer, LENGTH, tmp_path / "packed")
     shutil.rmtree(tmp_path / "packed")
     other = DietBertTokenizer([*VOCABULARY[:5], *reversed(WORDS)], lowercase=True)
     options = {"document_masks": True}
