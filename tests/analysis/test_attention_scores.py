@@ -11,8 +11,7 @@ from tests.helpers import assert_close, once, to_numpy
 from tests.models.tiny import SIZES, random_inputs, randomize_weights, tiny_backbone
 
 ENCODINGS = {
-    **{name: {"position_encoding": name} for name in ("diet_abs", "diet_rel", "tupe_rel", "shaw")},
-    "sinusoidal": {"position_encoding": "sinusoidal"},
+    **{name: {"position_encoding": name} for name in ("diet_abs", "shaw", "sinusoidal")},
     "diet_abs_linformer": {"projection_dim": 7, "segment_encoding": "input"},
     "bert": {"position_encoding": "input", "segment_encoding": "input"},
     "dropout": {"dropout": 0.5},

@@ -33,22 +33,16 @@ def attentions(model):
 # === Scores of a bias ===
 
 
-BIASES = {
-    "diet_abs": {"rank": 7, "sharing": "none"},
-    "diet_abs_input": {"rank": 7, "sharing": "none"},
-    "t5": {"sharing": "none"},
-    "tupe_abs": {"sharing": "none"},
-    "tupe_rel": {"sharing": "none"},
-}
+NOT_SHARED = {"sharing": "none", "rank": 7}
 PROJECTED = {"projection_dim": 5, "segment_encoding": "none", "rank": 7}
 
 
 @pytest.mark.parametrize(
     "name, arguments",
     [
-        ("diet_abs", BIASES["diet_abs"]),
-        *once(*(each for each in BIASES.items() if each[0] != "diet_abs")),
-        *once(*(("diet_rel", {"sharing": name}) for name in ("none", "head-wise", "layer-wise"))),
+        ("diet_abs", NOT_SHARED),
+        *once(("diet_abs_input", NOT_SHARED), ("tupe_rel", {"sharing": "none"})),
+        *once(*(("diet_rel", {"sharing": name}) for name in ("head-wise", "layer-wise"))),
         *once(("diet_abs", PROJECTED)),
     ],
     ids=str,

@@ -46,12 +46,11 @@ SCORES_OF_SQUAD = {
 }
 
 
-@pytest.mark.parametrize("version", ["1.1", "2.0"])
-@pytest.mark.parametrize("case", SCORES_OF_SQUAD)
-def test_scores_of_squad(case, version):
-    prediction, golds, exact, f1 = SCORES_OF_SQUAD[case]
-    found = squad_metrics([prediction], [golds], version)
-    assert found == {"exact_match": 100 * exact, "f1": pytest.approx(100 * f1)}
+@pytest.mark.parametrize("prediction, golds, exact, f1", SCORES_OF_SQUAD.values())
+def test_scores_of_squad(prediction, golds, exact, f1):
+    for version in ("1.1", "2.0"):
+        found = squad_metrics([prediction], [golds], version)
+        assert found == {"exact_match": 100 * exact, "f1": pytest.approx(100 * f1)}
 
 
 @pytest.mark.parametrize(
@@ -140,14 +139,12 @@ def test_punctuation_and_ascii_symbols_are_removed(language):
 @pytest.mark.parametrize(
     ("language", "prediction", "golds", "exact", "f1"),
     [
-        ("de", "der Fuchs", ["Hunde", "ein Fuchs!"], 1, 1),
-        ("es", "der zorro", ["zorro"], 0, 2 / 3),
+        ("es", "der zorro", ["hunde", "el zorro!"], 0, 2 / 3),
         # 2 of 3 characters, and 2 of 4.
         ("zh", "北京市", ["在北京。", "北京大学"], 0, 2 * (2 / 3) * (2 / 3) / (4 / 3)),
         # 2008 is a word.
         ("zh", "2008年", ["2009年"], 0, 0.5),
         ("ar", "قاهرة", ["القاهرة"], 1, 1),
-        ("ar", "", ["القاهرة"], 0, 0),
         # Nothing is left of both. F1 counts common words.
         ("en", "the", ["a"], 1, 0),
     ],

@@ -5,6 +5,7 @@ import operator
 import numpy as np
 import pytest
 
+from keras_diet.data.columns import map_columns
 from keras_diet.models import (
     DietBertMaskedLM,
     DietBertMaskedLMPreprocessor,
@@ -54,15 +55,6 @@ def random_data(task, rng):
         return inputs, rng.integers(0, 5, (2, 11)), inputs["padding_mask"].astype("float32")
     labels = np.array([6, 2]) if task == "classifier" else rng.normal(size=(2, 15))
     return random_inputs(rng), labels, np.ones(2)
-
-
-def map_columns(function, part):
-    """Apply a function to the columns in tuples and dictionaries."""
-    if isinstance(part, tuple):
-        return tuple(map_columns(function, each) for each in part)
-    if isinstance(part, dict):
-        return {name: map_columns(function, each) for name, each in part.items()}
-    return function(part)
 
 
 def batches(*columns, size=2):

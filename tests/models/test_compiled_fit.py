@@ -13,7 +13,7 @@ from tests.models import test_token_classification as words
 from tests.models.diet_transformer import tiny as translation
 from tests.models.question_answering import ANSWERS, CONTEXTS, QUESTIONS, tiny_question_answerer
 from tests.models.tasks import tiny_preprocessor, tiny_task
-from tests.models.test_data import COLUMNS, DATASETS, LABELS, WEIGHTS, call, close, make_columns
+from tests.models.test_data import DATASETS, LABELS, WEIGHTS, call, close, make_columns
 from tests.models.tiny import TEXTS, randomize_weights
 
 pytestmark = [
@@ -77,7 +77,7 @@ def model():
     return model
 
 
-@pytest.mark.parametrize("kind", [*DATASETS, *COLUMNS])
+@pytest.mark.parametrize("kind", [*DATASETS, "list", "objects"])
 def test_compiled_steps_read_each_kind_of_data(model, kind):
     parts = (TEXTS, LABELS, WEIGHTS)
     data = DATASETS[kind](*parts) if kind in DATASETS else make_columns(kind, *parts)
@@ -97,16 +97,10 @@ COLUMN = (TEXTS, LABELS[:, None], WEIGHTS[:, None])
 
 
 def token_batches(model):
-    data = TokenBatches(COLUMN, tokens_per_batch=12, seed=4, preprocessor=model.preprocessor)
-    # The lengths of the first two batches are not those of all.
-    assert [data[i][0]["token_ids"].shape[1] for i in range(5)] == [12, 12, 12, 13, 13]
+    data = TokenBatches(COLUMN, tokens_per_batch=12, seed=7, preprocessor=model.preprocessor)
+    # The lengths of the first two batches, and of the last one, are not those of all.
+    assert [data[i][0]["token_ids"].shape[1] for i in range(5)] == [12, 12, 13, 13, 12]
     return data
-
-
-def resumed(model, folder):
-    x, y, weights = COLUMN
-    options = {"sample_weight": weights, "batch_size": 2, "validation_data": COLUMN, "verbose": 0}
-    return ExactResume(folder, 3).fit(model, x, y, **options)
 
 
 TRAININGS = {
@@ -115,7 +109,9 @@ TRAININGS = {
     "token batches": lambda model, folder: call(
         model.fit, token_batches(model), validation_data=token_batches(model)
     ),
-    "ExactResume": resumed,
+    "ExactResume": lambda model, folder: ExactResume(folder, 3).fit(
+        model, token_batches(model), validation_data=COLUMN, validation_batch_size=2, verbose=0
+    ),
 }
 
 

@@ -223,7 +223,7 @@ def expected(model):
 # === Kinds of data ===
 
 
-@pytest.mark.parametrize("kind", [*DATASETS, *COLUMNS])
+@pytest.mark.parametrize("kind", [*DATASETS, "list"])
 def test_contract_of_data(model, expected, kind):
     def make(*parts):
         return DATASETS[kind](*parts) if kind in DATASETS else make_columns(kind, *parts)
@@ -235,7 +235,7 @@ def test_contract_of_data(model, expected, kind):
     weighted = (TEXTS, LABELS, WEIGHTS)
     assert call(model.evaluate, make(*weighted))[0] == close(loss)
     data, steps = make(*weighted), Steps()
-    epochs = 1 if hasattr(data, "__next__") else 3
+    epochs = 1 if hasattr(data, "__next__") else 2
     options = {"validation_data": make(*weighted), "epochs": epochs, "callbacks": [steps]}
     history = call(model.fit, data, **options).history
     assert history["loss"] + history["val_loss"] == close([loss] * 2 * epochs)
@@ -245,6 +245,20 @@ def test_contract_of_data(model, expected, kind):
         # Keras refuses weights of classes for generators.
         history = call(model.fit, make(TEXTS, LABELS), class_weight=CLASS_WEIGHT).history
         assert history["loss"] == close([loss])
+
+
+@pytest.mark.parametrize("kind", COLUMNS)
+def test_columns_of_each_kind_make_the_same_batches(model, kind):
+    for x in (TEXTS, (TEXTS, SECOND)):
+        found, expected = (
+            model.batches(*make_columns(each, x, LABELS, WEIGHTS), batch_size=2)
+            for each in (kind, "list")
+        )
+        assert found.num_batches == 3
+        for index in range(3):
+            pairs = (keras.tree.flatten(data.batch(0, index)) for data in (found, expected))
+            for one, other in zip(*pairs, strict=True):
+                np.testing.assert_array_equal(one, other)
 
 
 def test_methods_of_one_batch(model, expected):

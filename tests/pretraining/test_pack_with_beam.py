@@ -64,12 +64,17 @@ def packed(folder, tmp_path):
     return pretraining.PackedShards(shutil.copytree(folder, tmp_path / "packed"))
 
 
-def test_a_folder_that_is_packed_again_with_another_tokenizer(packed, paths, tmp_path):
+def test_a_folder_that_is_packed_again_with_another_tokenizer(paths, tokenizer, tmp_path):
     """Workers may live in one process, and keep the tokenizer of a folder."""
+    pytest.importorskip("apache_beam")
+    pretraining.pack_with_beam(paths, tokenizer, LENGTH, tmp_path / "packed")
     shutil.rmtree(tmp_path / "packed")
     other = DietBertTokenizer([*VOCABULARY[:5], *reversed(WORDS)], lowercase=True)
-    again = pretraining.pack_with_beam(paths, other, LENGTH, tmp_path / "packed")
-    np.testing.assert_array_equal(again[:], np.concatenate(in_one_process(paths, other)))
+    options = {"document_masks": True}
+    again = pretraining.pack_with_beam(paths, other, 31, tmp_path / "packed", **options)
+    expected = np.concatenate(in_one_process(paths, other, 31, **options))
+    np.testing.assert_array_equal(again[:], expected)
+    assert np.any(np.sum(again[:] == other.cls_token_id, axis=1) == 2)
 
 
 def test_names_of_many_files_sort():
@@ -94,16 +99,6 @@ def test_the_sequences_are_those_of_one_process(read_only, paths, tokenizer):
     assert read_only.shape == expected.shape
     assert read_only.dtype == "uint16"
     np.testing.assert_array_equal(pickle.loads(pickle.dumps(read_only))[:], expected)
-
-
-def test_documents_that_begin_with_cls(paths, tokenizer, tmp_path):
-    pytest.importorskip("apache_beam")
-    options = {"document_masks": True}
-    found = pretraining.pack_with_beam(paths, tokenizer, 31, tmp_path / "packed", **options)
-    np.testing.assert_array_equal(
-        found[:], np.concatenate(in_one_process(paths, tokenizer, 31, **options))
-    )
-    assert np.any(np.sum(found[:] == tokenizer.cls_token_id, axis=1) == 2)
 
 
 @pytest.mark.parametrize("rows", [3, -1, slice(2, 9, 3), [5, 0, 5], [[1], [2]], []])

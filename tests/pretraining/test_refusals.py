@@ -66,6 +66,8 @@ REFUSED = {
         dataset(DOCUMENTS, document_masks=True, num_segments=2),
         "`document_masks=True` needs `num_segments=1`",
     ),
+    "no batch": (dataset(batch_size=3), "No batch is left. Received: batch_size=3 with 2 sequen"),
+    "no batch again": (dataset(batch_size=3, repeat=True), "No batch is left"),
     "languages once": (dataset({"en": IDS}), "Several languages need `repeat=True`"),
     "exponent": (
         dataset({"en": IDS}, repeat=True, sampling_exponent=-1),

@@ -33,15 +33,6 @@ def newest(folder):
 # === Saving ===
 
 
-def test_checkpoints_are_saved_every_few_steps(tmp_path):
-    assert train(tmp_path, 10, save_every=4) is None
-    assert steps_of(tmp_path) == [4, 8]
-    assert train(tmp_path, 8, save_every=4) is None
-    assert steps_of(tmp_path) == [12, 16]
-    train(tmp_path, save_every=4)
-    assert steps_of(tmp_path) == [32, 33]
-
-
 def test_the_number_of_checkpoints(tmp_path):
     ExactResume(tmp_path, 2, keep=3).fit(make_model(), **data_of("arrays"), verbose=0)
     assert steps_of(tmp_path) == [8, 10, 11]

@@ -14,7 +14,7 @@ from keras_diet.training import (
     MatryoshkaLoss,
     MultipleNegativesRankingLoss,
 )
-from tests.helpers import assert_close, floatx, gradients, to_numpy
+from tests.helpers import assert_close, floatx, gradients, once, to_numpy
 from tests.models.tiny import random_inputs, tiny_backbone
 
 # Text 1 is the positive of two anchors, and text 0 the anchor of two examples and the positive of
@@ -72,7 +72,7 @@ def reference(name, embeddings, weights):
     return sum(losses) / np.sum(weights) / len(directions)
 
 
-@pytest.mark.parametrize("weights", [np.ones(5), WEIGHTS], ids=["equal", "weights"])
+@pytest.mark.parametrize("weights", [WEIGHTS, *once(np.ones(5))], ids=["weights", "equal"])
 @pytest.mark.parametrize("name", LOSSES)
 def test_numbers_and_gradients(name, weights, rng):
     loss, labels = LOSSES[name]
@@ -94,6 +94,7 @@ def test_numbers_and_gradients(name, weights, rng):
     assert np.abs(found).max() > 1e-2
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("name", LOSSES)
 def test_weights_count_examples(name, rng):
     """An example with the weight 2 counts as twice the example, and with 0 it is left out."""
@@ -117,6 +118,7 @@ def test_gradients_are_finite(name, rng):
     assert np.isfinite(gradients(lambda: loss(0 * labels, variable.value), [variable])[0]).all()
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("name", LOSSES)
 def test_half_precision(name, rng):
     """The loss of embeddings in bfloat16 is the loss of these numbers in float32."""
@@ -129,7 +131,7 @@ def test_half_precision(name, rng):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("name", ["triplets", "cosine", "matryoshka"])
 def test_trains_an_embedder(name, rng):
     """From token ids `(n, k, T)`, with labels and weights of examples."""
     loss, labels = LOSSES[name]
@@ -200,6 +202,7 @@ class AnyNumber(EmbeddingLoss):
     num_texts = None
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "loss, labels, shape, message",
     [

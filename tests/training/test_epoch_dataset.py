@@ -6,7 +6,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_diet.training import EpochDataset, ExactResume, TokenBatches
+from keras_diet.training import EpochDataset
 from tests.models.tasks import tiny_task
 from tests.models.tiny import TEXTS
 
@@ -115,37 +115,6 @@ def test_workers_of_texts_wait_for_the_epoch():
         tiny_task("classifier").fit(data, epochs=3, shuffle=False, verbose=0)
     assert_reads_three_epochs(data.seen)
     assert {epoch for epoch, _ in data.seen[-9:]} == {data.epoch - 2, data.epoch - 1, data.epoch}
-
-
-def test_workers_of_token_batches_lose_no_row():
-    columns = (TEXTS * 2, list(range(len(TEXTS) * 2)))
-    lengths = [1 + row % 3 for row in range(len(TEXTS) * 2)]
-    rows = []
-
-    def preprocess(texts, numbers):
-        rows.extend(numbers)
-        return np.ones((len(numbers), 1), "float32"), np.ones((len(numbers), 1), "float32")
-
-    with pytest.warns(UserWarning, match=WARNING):
-        data = TokenBatches(columns, lengths, (1, 3), 4, preprocessor=preprocess, workers=3)
-    dense().fit(data, epochs=2, shuffle=False, verbose=0)
-    size = len(columns[0])
-    epochs = rows[-size:], rows[-2 * size : -size]
-    assert sorted(epochs[0]) == sorted(epochs[1]) == columns[1]
-
-
-def test_workers_do_not_disturb_a_resumed_training(tmp_path):
-    class Data(keras.utils.PyDataset):
-        num_batches = 3
-
-        def __getitem__(self, index):
-            seen.append((len(seen) // 3, index))
-            return np.ones((2, 1), "float32"), np.ones((2, 1), "float32")
-
-    seen = []
-    with pytest.warns(UserWarning, match=WARNING):
-        ExactResume(tmp_path, 2).fit(dense(), Data(workers=3), epochs=3, shuffle=False, verbose=0)
-    assert [index for _, index in seen[-9:]] == 3 * [0, 1, 2]
 
 
 @pytest.mark.any_backend

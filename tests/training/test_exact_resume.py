@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from keras_diet.data.for_keras import Steps
 from keras_diet.data.sources import source_of
-from keras_diet.training import ExactResume, TokenBatches
+from keras_diet.training import ExactResume
 from tests.helpers import once
 from tests.models.tasks import tiny_task
 from tests.models.tiny import TEXTS, random_inputs
@@ -49,7 +49,9 @@ JIT = False if keras.config.backend() == "tensorflow" else "auto"
 )
 def test_a_crashed_training_continues_bitwise(tmp_path, data):
     """Within the first epoch, and within a later one after a second crash."""
-    options = {"data": data, "validation_data": make_arrays()}
+    options = {"data": data}
+    if data == "shuffled arrays":
+        options["validation_data"] = make_arrays()
     losses = assert_continues(functools.partial(train, **options), tmp_path, 4, 10)["loss"]
     assert len(np.unique(losses)) == EPOCHS
 
@@ -68,7 +70,7 @@ def test_a_crash_before_any_step(tmp_path_factory, uninterrupted, step, save_eve
 @pytest.mark.any_backend
 @pytest.mark.parametrize(
     "data, step",
-    [("arrays", 5), ("arrays", 10), *(("grain iterator in steps", step) for step in (10, 15))],
+    [("arrays", 5), ("grain iterator in steps", 10), ("grain iterator in steps", 15)],
 )
 def test_a_checkpoint_at_the_end_of_an_epoch(tmp_path, data, step):
     """A pass over the data ends with the second epoch."""
@@ -177,17 +179,15 @@ class AddNoise(keras.callbacks.Callback):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize(
-    "draw", [lambda: random.gauss(0, 1), lambda: np.random.normal()], ids=["gauss", "numpy"]
-)
-@pytest.mark.parametrize("crash_after", [4, 7])
-def test_random_generators_continue(tmp_path, draw, crash_after):
+def test_random_generators_continue(tmp_path):
     """`random.gauss` and `np.random.normal` draw two numbers, and keep the second one."""
 
     def run(folder, crash_after=None):
-        return train(folder, crash_after, callbacks=[AddNoise(draw)])
+        callback = AddNoise(lambda: random.gauss(0, 1) + np.random.normal())
+        return train(folder, crash_after, callbacks=[callback])
 
-    assert_continues(run, tmp_path, crash_after)
+    # Checkpoints behind an odd number of draws, and behind an even one.
+    assert_continues(run, tmp_path, 4, 4)
 
 
 class UnseededNoise(keras.layers.Layer):
@@ -265,7 +265,7 @@ def test_special_models_continue(tmp_path, kind):
     def run(folder, crash_after=None):
         return train(folder, crash_after, make_special(kind))
 
-    expected = assert_continues(run, tmp_path, 5, STEPS + 2)
+    expected = assert_continues(run, tmp_path, STEPS + 2)
     assert kind != "f1" or expected["f1_score"].shape == (EPOCHS, 3)
 
 
@@ -299,7 +299,7 @@ class Sizes(keras.layers.Layer):
 @pytest.mark.any_backend("tensorflow")
 @pytest.mark.parametrize(
     ("data", "examples", "size"),
-    [("arrays", 53, None), ("arrays", 50, 5), ("grain", 53, None), ("grain", 50, 5)],
+    [("arrays", 53, None), ("arrays", 50, 5), ("grain", 50, 5)],
 )
 def test_programs_know_the_size_of_batches_if_all_are_equal(tmp_path, data, examples, size):
     """A TPU needs it."""
@@ -314,26 +314,6 @@ def test_programs_know_the_size_of_batches_if_all_are_equal(tmp_path, data, exam
     assert sizes.found == (size, 7)
 
 
-@pytest.mark.any_backend("tensorflow")
-@pytest.mark.parametrize("seed", [1, 9])
-def test_programs_take_batches_of_any_length(tmp_path, seed):
-    """TensorFlow does not take the lengths of some batches for those of all.
-
-    With seed 9, the first two batches and the last one have the same length.
-    """
-    rows = [np.ones(length) for length in (2, 2, 2, 2, 4, 4, 4)]
-
-    def pad(rows, y):
-        return np.stack(rows)[..., None], np.array(y)[:, None]
-
-    options = {"length_buckets": (2, 4), "tokens_per_batch": 4, "preprocessor": pad}
-    batches = TokenBatches((rows, range(7)), [len(r) for r in rows], seed=seed, **options)
-    model = keras.Sequential([keras.layers.GlobalMaxPooling1D(), keras.layers.Dense(1)])
-    model.compile("sgd", "mse", jit_compile=False)
-    history = ExactResume(tmp_path, 3).fit(model, batches, validation_data=batches, verbose=0)
-    assert set(history.history) == {"loss", "val_loss"}
-
-
 # === Data ===
 
 
@@ -345,10 +325,10 @@ def test_a_task_makes_the_batches_of_texts(tmp_path):
         keras.utils.set_random_seed(5)
         model = tiny_task("masked_lm")
         model.compile(keras.optimizers.Adam(rate))
-        texts = {"x": 10 * TEXTS, "y": None, "shuffle": shuffle, "validation_split": 0.3}
+        texts = {"x": 7 * TEXTS, "y": None, "shuffle": shuffle, "validation_split": 0.3}
         return train(folder, crash_after, model, **texts)
 
-    expected = assert_continues(run, tmp_path, 4, 6)
+    expected = assert_continues(run, tmp_path, 7)
     assert len(np.unique(expected["val_loss"])) == EPOCHS
     losses = run(tmp_path / "frozen", rate=0.0, shuffle=False)[1].history
     assert [len(np.unique(losses[name])) for name in ("loss", "val_loss")] == [EPOCHS, 1]
@@ -391,35 +371,29 @@ def test_the_seed_of_a_dataset(tmp_path):
         run(x=NoisyEpochs(x, y, seed=4))
 
 
-def draw_of_torch():
+@pytest.mark.any_backend
+def test_what_a_dataset_draws_depends_on_seed_epoch_and_index():
+    """On nothing that was drawn before, and other draws do not depend on it."""
     import torch
 
-    return torch.rand(()).item()
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize(
-    "draw",
-    [random.random, lambda: np.random.normal(), draw_of_torch],
-    ids=["python", "numpy", "torch"],
-)
-def test_what_a_dataset_draws_depends_on_seed_epoch_and_index(draw):
-    """On nothing that was drawn before, and other draws do not depend on it."""
+    def draw():
+        return [random.random(), np.random.normal(), torch.rand(()).item()]
 
     class Draws(keras.utils.PyDataset):
         num_batches = 3
 
         def __getitem__(self, index):
-            return np.array([draw()])
+            return draw()
 
     def drawn(seed, epoch, index):
         steps = Steps(source_of(Draws(), seed=seed))
         steps.epoch = epoch
-        return steps[index][0]
+        return steps[index]
 
     places = [(3, 0, 1), (4, 0, 1), (3, 1, 1), (3, 0, 2), (3, 2, 0), (3, 0, 0), (0, 3, 1)]
     found = [drawn(*place) for place in places]
-    assert len(set(found)) == len(places), "two batches have the same random numbers"
+    for numbers in zip(*found, strict=True):
+        assert len(set(numbers)) == len(places), "two batches have the same random numbers"
     keras.utils.set_random_seed(8)
     expected = [draw(), draw()]
     keras.utils.set_random_seed(8)
@@ -496,9 +470,8 @@ def test_a_callback_that_changes_the_rate(tmp_path, step):
         callbacks = [keras.callbacks.LearningRateScheduler(lambda _, rate: rate / 3)]
         return train(folder, crash_after, callbacks=callbacks, save_every=1)
 
-    assert_continues(run, tmp_path, step)
-    model, _ = run(tmp_path / "rate")
-    assert float(model.optimizer.learning_rate) == pytest.approx(0.01 / 27)
+    expected = assert_continues(run, tmp_path, step)
+    assert expected["learning_rate"][-1] == pytest.approx(0.01 / 27)
 
 
 @pytest.mark.any_backend

@@ -35,11 +35,9 @@ def test_a_task_of_a_backbone_and_a_tokenizer_saved_alone(tmp_path, translator):
     assert greedy(loaded) == greedy(translator)
 
 
-@pytest.mark.parametrize(
-    "sampler", [BeamSearchSampler(3, 1.7), keras_hub.samplers.TopPSampler(p=0.3, seed=5)]
-)
-def test_copies_hold_preprocessor_and_sampler(tmp_path, translator, sampler):
+def test_copies_hold_preprocessor_and_sampler(tmp_path, translator):
     """Files, presets and configurations. A new optimizer does not change the sampler."""
+    sampler = BeamSearchSampler(3, 1.7)
     translator.compile(sampler=sampler)
     translator.save(tmp_path / "translator.keras")
     translator.save_to_preset(tmp_path)
