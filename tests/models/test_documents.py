@@ -9,6 +9,7 @@ import pytest
 from keras_diet.analysis import attention_scores
 from tests.helpers import assert_close, compiled, every_backend, once, to_numpy
 from tests.models.tasks import tiny_task
+from tests.models.test_data import PyDataset
 from tests.models.tiny import SIZES, randomize_weights, tiny_backbone
 
 # Documents of 3, 1, 5, 2 and 6 tokens, and padding.
@@ -99,26 +100,12 @@ def test_masked_lm(rng, kind):
             expected += list(-shifted[np.arange(at.sum()), labels[row, at]])
     data = {"x": inputs, "y": labels, "sample_weight": weights}
     if kind == "dataset":
-        data = {"x": Dataset(tuple(data.values()))}
+        data = {"x": PyDataset([tuple(data.values())])}
     assert_close(model.evaluate(**data, verbose=0)[0], np.mean(expected))
     before = to_numpy(model.backbone.token_embedding.embeddings)
     history = model.fit(**data, verbose=0)
     assert_close(history.history["loss"][0], np.mean(expected))
     assert np.abs(to_numpy(model.backbone.token_embedding.embeddings) - before).max() > 1e-5
-
-
-class Dataset(keras.utils.PyDataset):
-    """One batch."""
-
-    def __init__(self, batch):
-        super().__init__()
-        self.batch = batch
-
-    def __len__(self):
-        return 1
-
-    def __getitem__(self, index):
-        return self.batch
 
 
 def test_token_classifier(rng):

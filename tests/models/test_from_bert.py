@@ -9,7 +9,7 @@ import pytest
 from keras_diet import analysis
 from keras_diet.models import DietBertBackbone
 from keras_diet.models.diet_bert.scores_of_bert import head_orders, low_rank_factors
-from tests.helpers import assert_close, every_backend, gradients, once, random_loss, to_numpy
+from tests.helpers import assert_close, every_backend, once, to_numpy
 from tests.models.tiny import (
     AT_INPUT,
     SIZES,
@@ -167,17 +167,13 @@ def truncated(scores, rank):
     return (left[..., :rank] * values[..., None, :rank]) @ right[..., :rank, :]
 
 
-@every_backend
-def test_columns_without_scores_can_learn(rng, bert):
-    backbone = DietBertBackbone.from_bert(bert, rank=LENGTH + 4, sharing="none", dropout=0.0)
-    inputs = random_inputs(rng, length=LENGTH)
-    loss = random_loss(lambda: backbone(inputs)["sequence_output"], rng)
-    keys = [bias.key_embedding for bias in backbone.encoder.position_biases]
-    for gradient in gradients(loss, keys):
-        assert np.all(np.max(np.abs(gradient), axis=0) > 1e-6)
-    # They start with the same values each time.
-    again = DietBertBackbone.from_bert(bert, rank=LENGTH + 4, sharing="none")
-    for one, other in zip(again.get_weights(), backbone.get_weights(), strict=True):
+def test_columns_without_scores_start_with_the_same_values_each_time(bert):
+    """They can learn, as a test of `low_rank_factors` shows."""
+    first, second = (
+        DietBertBackbone.from_bert(bert, rank=LENGTH + 4, sharing="none").get_weights()
+        for _ in range(2)
+    )
+    for one, other in zip(first, second, strict=True):
         np.testing.assert_array_equal(one, other)
 
 

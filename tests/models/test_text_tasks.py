@@ -198,36 +198,6 @@ def test_metrics_of_other_losses(rng):
         assert set(results) == names
 
 
-# === Training ===
-
-PAIRS = (TEXTS[:4], SECOND[:4])
-TRAININGS = {
-    "classifier": (np.arange(4), 0.01, None),
-    "embedder": (np.eye(4, 15, dtype="float32"), 0.02, "mse"),
-    "masked_lm": (None, 0.03, None),
-}
-
-
-@pytest.mark.parametrize("task", TRAININGS)
-def test_fit_learns_from_raw_pairs(task):
-    keras.utils.set_random_seed(3)
-    labels, rate, loss = TRAININGS[task]
-    model = with_texts(task)
-    if task == "masked_lm":
-        # All tokens masked, so that nothing but the order is random.
-        model.preprocessor = tiny_preprocessor(
-            task, mask_selection_rate=1.0, mask_selection_length=13, random_token_rate=0.0
-        )
-    model.compile(keras.optimizers.Adam(rate), **({} if loss is None else {"loss": loss}))
-    before = {weight.path: to_numpy(weight) for weight in model.weights}
-    history = model.fit(PAIRS, labels, batch_size=4, epochs=15, verbose=0).history
-    assert history["loss"][-1] < 0.8 * history["loss"][0]
-    for weight in model.weights:
-        changed = not np.array_equal(to_numpy(weight), before[weight.path])
-        is_used = task == "classifier" or not weight.path.startswith("pooled_dense/")
-        assert changed == is_used, weight.path
-
-
 # === `classify` ===
 
 
