@@ -50,7 +50,8 @@ def pytest_ignore_collect(collection_path, config):
         return None
     text = collection_path.read_text("utf-8")
     is_of_torch = re.search(r"^pytestmark = pytest\.mark\.any_backend$", text, re.M)
-    return True if is_of_torch and "any_backend(" not in text else None
+    has_others = re.search(r"any_backend\(|every_backend", text)
+    return True if is_of_torch and not has_others else None
 
 
 def pytest_collection_modifyitems(config, items):
@@ -62,9 +63,14 @@ def pytest_collection_modifyitems(config, items):
 
 
 def _runs_here(item):
-    """Whether `item` runs on this backend. `any_backend` may name one. PyTorch is the fastest."""
-    marker = item.get_closest_marker("any_backend")
-    return marker is None or _backend() == (marker.args[0] if marker.args else "torch")
+    """Whether `item` runs on this backend. `any_backend` may name one. PyTorch is the fastest.
+
+    The marker of a case counts before that of its function, and this before that of its file.
+    """
+    own = [each for each in item.own_markers if each.name == "any_backend"]
+    marker = own[-1] if own else item.get_closest_marker("any_backend")
+    name = "every" if marker is None else next(iter(marker.args), "torch")
+    return name in ("every", _backend())
 
 
 def pytest_collection_finish():

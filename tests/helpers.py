@@ -19,6 +19,10 @@ if keras.backend.backend() != "torch":
     HALF_POLICIES = HALF_POLICIES[-1:]
 
 
+# For a test in a file that is marked with `any_backend`.
+every_backend = pytest.mark.any_backend("every")
+
+
 def once(*cases):
     """Test cases that run on one backend, beside cases of the same test that run on each."""
     cases = [case if isinstance(case, tuple) else (case,) for case in cases]

@@ -10,6 +10,7 @@ import pytest
 from benchmarks import results
 from examples.paper import pretrain_options
 
+pytestmark = pytest.mark.any_backend
 ROOT = Path(__file__).parents[2]
 LESSONS = sorted(ROOT.glob("examples/[!_]*.py"))
 SCRIPTS = sorted(
@@ -28,7 +29,6 @@ def help_of(*command):
     return result.stdout
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.stem)
 def test_help_of_a_script(path):
     printed = help_of("-m", f"{path.parent.relative_to(ROOT)}.{path.stem}".replace("/", "."))
@@ -36,13 +36,11 @@ def test_help_of_a_script(path):
     assert "StandIn" not in printed, "a stand-in is shown as a default"
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("path", LESSONS, ids=lambda path: path.stem)
 def test_help_of_a_lesson(path):
     assert help_of(path).startswith("Lesson ")
 
 
-@pytest.mark.any_backend
 def test_options_that_help_does_not_read():
     module = "examples.paper.pretrain_masked_lm"
     assert "runs/pretrain_masked_lm/BACKEND" in " ".join(help_of("-m", module).split())
@@ -50,7 +48,6 @@ def test_options_that_help_does_not_read():
     assert help_of("-m", module, "--position-encoding", "t5").startswith("usage: ")
 
 
-@pytest.mark.any_backend
 def test_options_after_the_imports(capsys):
     backend = keras.config.backend()
     options = pretrain_options.parse_arguments(["--position-encoding", "t5", "alibi"])

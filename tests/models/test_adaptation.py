@@ -28,7 +28,7 @@ from tests.models.tiny import (
     tiny_backbone,
 )
 
-any_backend = pytest.mark.any_backend
+pytestmark = pytest.mark.any_backend
 HEADS, LENGTH, LONGER = SIZES["num_heads"], SIZES["max_sequence_length"], 29
 ABSOLUTE = ("diet_abs", "input", "diet_abs_input", "t5_input", "tupe_abs", "tupe_rel")
 
@@ -78,7 +78,6 @@ def test_a_task_is_changed_in_a_copy(rng, change):
         np.testing.assert_array_equal(to_numpy(weight), values)
 
 
-@any_backend
 @every_change
 @pytest.mark.parametrize("replaced", ["lora", "int8"])
 def test_replaced_weights_are_refused(change, replaced):
@@ -94,7 +93,6 @@ def test_replaced_weights_are_refused(change, replaced):
 # === Segments ===
 
 
-@any_backend
 @pytest.mark.parametrize(
     ("arguments", "num_segments", "segment_encoding"),
     [
@@ -132,7 +130,6 @@ def test_segments_start_at_zero_and_are_trained(rng, arguments, num_segments, se
 # === Longer sequences ===
 
 
-@any_backend
 @pytest.mark.parametrize(
     ("position_encoding", "method"),
     [
@@ -155,7 +152,6 @@ def test_longer_sequences_go_in(rng, position_encoding, method):
         np.testing.assert_allclose(difference, 0, atol=1e-5)
 
 
-@any_backend
 @pytest.mark.parametrize(
     ("position_encoding", "first"), [("diet_abs", 0), ("input", 3)], ids=["bias", "input"]
 )
@@ -182,7 +178,6 @@ def test_rows_of_absolute_positions(position_encoding, first):
     np.testing.assert_array_equal(repeated, np.concatenate([before, rows, rows[:1]]))
 
 
-@any_backend
 @pytest.mark.parametrize(("length", "longer", "quarter"), [(LENGTH, LONGER, 3), (3, 5, 1)])
 def test_farther_distances_get_the_mean_of_those_before_them(length, longer, quarter):
     model = trained(position_encoding="diet_rel", max_sequence_length=length)
@@ -196,7 +191,6 @@ def test_farther_distances_get_the_mean_of_those_before_them(length, longer, qua
     assert (after[-added:] == before[-quarter:].mean(axis=0)).all()
 
 
-@any_backend
 @pytest.mark.parametrize("longer", [LENGTH, LONGER])
 @pytest.mark.parametrize(
     ("arguments", "method"),
@@ -224,7 +218,6 @@ def test_positions_that_were_not_trained_are_replaced(arguments, method, longer)
         np.testing.assert_array_equal(to_numpy(weight), to_numpy(expected), weight.path)
 
 
-@any_backend
 @pytest.mark.parametrize("method", ["interpolate", "repeat"])
 def test_projections_of_linformer_keep_their_sums(method):
     model = trained(position_encoding="diet_abs", segment_encoding="none", projection_dim=5)
@@ -246,7 +239,6 @@ BIAS_LAYERS = {
 }
 
 
-@any_backend
 @pytest.mark.parametrize("name", BIAS_LAYERS)
 def test_custom_bias_layers(rng, name):
     cls, arguments = BIAS_LAYERS[name]
@@ -263,7 +255,6 @@ def test_custom_bias_layers(rng, name):
             np.testing.assert_array_equal(to_numpy(new), to_numpy(old))
 
 
-@any_backend
 @pytest.mark.parametrize(
     ("change", "backbone", "arguments", "message"),
     [
@@ -284,24 +275,12 @@ def test_what_cannot_be_changed(change, backbone, arguments, message):
 # === Positional scores that are computed already ===
 
 
-@any_backend
-@pytest.mark.parametrize("position_encoding", ["diet_abs", "tupe_rel"])
-def test_cached_positions(rng, position_encoding):
-    backbone = trained(position_encoding=position_encoding)
-    inputs = random_inputs(rng)
-    copy = cache_positions(backbone)
-    assert type(copy) is DietBertBackbone
-    for name, output in copy(inputs).items():
-        assert_close(output, backbone(inputs)[name])
-    model = keras.Model(backbone.input, backbone(backbone.input)["sequence_output"])
-    assert_close(cache_positions(model)(inputs), model(inputs))
-
-
-@any_backend
 def test_cached_positions_are_not_trained_and_are_in_presets(rng, tmp_path):
-    backbone = trained(position_encoding="diet_rel")
+    backbone, inputs = trained(position_encoding="diet_rel"), random_inputs(rng)
+    alone = cache_positions(backbone)
+    assert type(alone) is DietBertBackbone
+    assert_close(sequence_output(alone, inputs), sequence_output(backbone, inputs))
     copy = cache_positions(DietBertTextClassifier(backbone, num_classes=3))
-    inputs = random_inputs(rng)
     scores = to_numpy(copy.backbone.encoder.position_biases[0].scores).copy()
     copy.fit(inputs, np.array([2, 0]), verbose=0)
     np.testing.assert_array_equal(copy.backbone.encoder.position_biases[0].scores, scores)

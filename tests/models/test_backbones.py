@@ -14,11 +14,10 @@ from tests.helpers import assert_close, to_numpy
 from tests.layers.bias_layers import Distances
 from tests.models import tiny as bert
 from tests.models.diet_transformer import tiny as translation
-from tests.models.tiny import randomize_weights
+from tests.models.tiny import AT_INPUT, randomize_weights
 
-any_backend = pytest.mark.any_backend
+pytestmark = pytest.mark.any_backend
 FAMILIES = {"bert": bert, "translator": translation}
-AT_INPUT = {"position_encoding": "input", "segment_encoding": "input"}
 
 
 def specified(rng, family, **arguments):
@@ -27,7 +26,6 @@ def specified(rng, family, **arguments):
     return randomize_weights(module.tiny_backbone(**arguments)), module.random_inputs(rng)
 
 
-@any_backend
 @pytest.mark.parametrize("family", FAMILIES)
 def test_names_are_those_of_kerashub(family):
     ours = FAMILIES[family].tiny_backbone()
@@ -47,7 +45,6 @@ def test_names_are_those_of_kerashub(family):
     assert type(copy) is type(embedding) is keras.layers.ReversibleEmbedding
 
 
-@any_backend
 @pytest.mark.parametrize(
     "family, arguments, dtype",
     [
@@ -112,7 +109,6 @@ WITH_RANK = {"position_encoding": "diet_abs", "rank": 7, "max_distance": None}
 WITH_RANK |= {"initial_score_stddev": 0.3}
 
 
-@any_backend
 @pytest.mark.parametrize(
     "cls, arguments",
     [
@@ -145,7 +141,6 @@ def test_every_argument_survives_the_configuration_and_reaches_the_stacks(cls, a
     assert copy.embeddings_dropout.rate == 0.3
 
 
-@any_backend
 @pytest.mark.parametrize(
     "family, layer, sharing, count",
     [
@@ -180,7 +175,6 @@ REFUSED = [
 ]
 
 
-@any_backend
 @pytest.mark.parametrize("family, name, value, message", REFUSED)
 def test_refusals(family, name, value, message):
     with pytest.raises(ValueError, match=f"{message}.*{name}={value!r}"):

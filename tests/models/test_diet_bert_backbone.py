@@ -18,12 +18,15 @@ from tests.helpers import (
     assert_close,
     assert_weights_start_differently,
     block_weights,
+    every_backend,
     gradients,
     once,
     to_numpy,
 )
 from tests.layers.diet_encoders import expected_biases
-from tests.models.tiny import SIZES, random_inputs, randomize_weights, tiny_backbone
+from tests.models.tiny import AT_INPUT, SIZES, random_inputs, randomize_weights, tiny_backbone
+
+pytestmark = pytest.mark.any_backend
 
 
 def expected_outputs(backbone, inputs):
@@ -56,6 +59,7 @@ def assert_same_outputs(actual, expected):
         assert_close(actual[name], expected[name])
 
 
+@every_backend
 @pytest.mark.usefixtures("compiled_steps")
 @pytest.mark.parametrize(
     "length, arguments",
@@ -80,7 +84,6 @@ def test_outputs_are_those_of_the_equations(rng, length, arguments):
     assert_same_outputs(backbone.predict(inputs, verbose=0), expected_outputs(backbone, inputs))
 
 
-@pytest.mark.any_backend
 def test_embed_without_segments(rng):
     backbone = randomize_weights(tiny_backbone(segment_encoding="input"))
     token_ids = random_inputs(rng)["token_ids"]
@@ -89,7 +92,6 @@ def test_embed_without_segments(rng):
     assert np.abs(found[0] - found[1]).max() > 0.1
 
 
-@pytest.mark.any_backend
 def test_embed_counts_and_projects(rng):
     arguments = {"position_encoding": "input", "first_position": 3, "embedding_dim": 11}
     backbone = randomize_weights(tiny_backbone(**arguments))
@@ -112,7 +114,6 @@ def test_embed_counts_and_projects(rng):
 # === KerasHub's BERT: `tests/models/test_from_bert.py` compares the outputs ===
 
 
-@pytest.mark.any_backend
 def test_dropout_and_layer_normalization_are_berts():
     bert = keras_hub.models.BertBackbone(**SIZES, dropout=0.2)
     diet_bert = tiny_backbone(dropout=0.2)
@@ -131,13 +132,12 @@ def test_dropout_and_layer_normalization_are_berts():
         assert set(found) == {value}
 
 
-@pytest.mark.any_backend
 @pytest.mark.usefixtures("keras_initializers")
 @pytest.mark.parametrize(
     "arguments",
     [
         {"sharing": "none"},
-        {"position_encoding": "input", "segment_encoding": "input"},
+        AT_INPUT,
         {"embedding_dim": 19},
     ],
     ids=str,
@@ -158,7 +158,6 @@ def test_initial_weights_are_berts(arguments):
     assert_weights_start_differently(backbone)
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("activation", [keras.activations.silu, gelu_approximate])
 def test_an_activation_may_be_a_function(rng, activation):
     backbone = randomize_weights(tiny_backbone(activation=activation))
@@ -172,6 +171,7 @@ def test_an_activation_may_be_a_function(rng, activation):
     assert (np.abs(to_numpy(difference)).max() > 0.01) == (activation is not gelu_approximate)
 
 
+@every_backend
 @pytest.mark.parametrize(
     "position_encoding", ["diet_abs", *once("t5", "shaw", "diet_rel", "input", "fire")]
 )
@@ -189,7 +189,6 @@ def test_a_text_without_tokens_changes_no_other_text(rng, position_encoding):
     assert all(np.isfinite(each).all() for each in gradients(loss, backbone.trainable_variables))
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("position_encoding", ["diet_abs", "t5", "shaw", "tupe_abs", "input"])
 def test_names_of_weights_without_decay(position_encoding):
     """The names in the examples reach biases and normalizations, and no tables of biases."""

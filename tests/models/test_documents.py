@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 
 from keras_diet.analysis import attention_scores
-from tests.helpers import assert_close, compiled, once, to_numpy
+from tests.helpers import assert_close, compiled, every_backend, once, to_numpy
 from tests.models.tasks import tiny_task
+from tests.models.test_data import PyDataset
 from tests.models.tiny import SIZES, randomize_weights, tiny_backbone
 
 # Documents of 3, 1, 5, 2 and 6 tokens, and padding.
@@ -24,7 +25,7 @@ BACKBONES = [
         {"position_encoding": "sinusoidal", "segment_encoding": "none"},
     ),
 ]
-any_backend = pytest.mark.any_backend
+pytestmark = pytest.mark.any_backend
 
 
 def make_inputs(rng, **arrays):
@@ -49,6 +50,7 @@ def of_documents(inputs):
             yield at, {name: inputs[name][at][None] for name in names}
 
 
+@every_backend
 @pytest.mark.usefixtures("compiled_steps")
 @pytest.mark.parametrize("arguments", BACKBONES, ids=str)
 def test_backbone(rng, arguments):
@@ -70,7 +72,6 @@ def test_backbone(rng, arguments):
                 assert_close(outputs["pooled_output"][at[0]], expected["pooled_output"][0])
 
 
-@any_backend
 def test_the_graph_has_no_documents(rng):
     model, inputs = tiny_task("masked_lm", with_preprocessor=False), make_inputs(rng)
     names = ["padding_mask", "segment_ids", "token_ids"]
@@ -83,7 +84,6 @@ def test_the_graph_has_no_documents(rng):
     assert_close(outer.predict(inputs, verbose=0), model(inputs))
 
 
-@any_backend
 @pytest.mark.parametrize("kind", ["arrays", "dataset"])
 def test_masked_lm(rng, kind):
     model = randomize_weights(tiny_task("masked_lm", with_preprocessor=False))
@@ -100,7 +100,7 @@ def test_masked_lm(rng, kind):
             expected += list(-shifted[np.arange(at.sum()), labels[row, at]])
     data = {"x": inputs, "y": labels, "sample_weight": weights}
     if kind == "dataset":
-        data = {"x": Dataset(tuple(data.values()))}
+        data = {"x": PyDataset([tuple(data.values())])}
     assert_close(model.evaluate(**data, verbose=0)[0], np.mean(expected))
     before = to_numpy(model.backbone.token_embedding.embeddings)
     history = model.fit(**data, verbose=0)
@@ -108,21 +108,6 @@ def test_masked_lm(rng, kind):
     assert np.abs(to_numpy(model.backbone.token_embedding.embeddings) - before).max() > 1e-5
 
 
-class Dataset(keras.utils.PyDataset):
-    """One batch."""
-
-    def __init__(self, batch):
-        super().__init__()
-        self.batch = batch
-
-    def __len__(self):
-        return 1
-
-    def __getitem__(self, index):
-        return self.batch
-
-
-@any_backend
 def test_token_classifier(rng):
     model = randomize_weights(tiny_task("token_classifier", with_preprocessor=False))
     inputs = make_inputs(rng)
@@ -132,7 +117,6 @@ def test_token_classifier(rng):
         assert_close(found[at][is_token], to_numpy(model(document))[0][is_token])
 
 
-@any_backend
 def test_scores_for_analysis(rng):
     backbone = randomize_weights(tiny_backbone(position_encoding="diet_abs_input"))
     inputs = make_inputs(rng)
@@ -142,7 +126,6 @@ def test_scores_for_analysis(rng):
         assert_close(pairs, attention_scores(backbone, document)[:, 0])
 
 
-@any_backend
 @pytest.mark.parametrize("task", ["classifier", "embedder"])
 def test_models_with_one_result_for_a_sequence_refuse_documents(rng, task):
     model, inputs = tiny_task(task, with_preprocessor=False), make_inputs(rng)
@@ -154,7 +137,6 @@ def test_models_with_one_result_for_a_sequence_refuse_documents(rng, task):
             call(inputs)
 
 
-@any_backend
 @pytest.mark.parametrize(
     "ids, message",
     [

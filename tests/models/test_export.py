@@ -97,13 +97,14 @@ def check_that_converters_can_do_all_operations(path):
     assert not [node for node in nodes if "one_hot" in str(node.target)]
 
 
-# Both of their parts are those of other encodings.
-ADDED_AT_INPUT = ("diet_abs_input", "t5_input")
+# Both parts of the first two are those of other encodings. The third is "deberta" with two more
+# projections.
+ALIKE = ("diet_abs_input", "t5_input", "deberta_v1")
 ENCODERS = {
     **{
         name: {"position_encoding": name}
         for name in POSITION_ENCODINGS
-        if name not in ("none", *ADDED_AT_INPUT)
+        if name not in ("none", *ALIKE)
     },
     "Linformer": {"projection_dim": 5, "segment_encoding": "none"},
     "features": {"attention_implementation": "features"},
@@ -161,8 +162,8 @@ class Tasks(ModelFiles, keras.Model):
         tasks = {name: cls(backbone, **head) for name, (cls, _, head) in CLASSES.items()}
         tasks["question_answerer"] = DietBertQuestionAnswerer(backbone)
         if BACKEND == "torch":
-            # `test_hugging_face_programs.py` has their ONNX files.
-            tasks = {name: tasks[name] for name in ("masked_lm", "embedder")}
+            # `test_hugging_face_programs.py` has the ONNX files of the others.
+            tasks = {"masked_lm": tasks["masked_lm"]}
         tasks["reranker"] = DietBertTextReranker(backbone, activation="sigmoid")
         outputs = {}
         for name, task in tasks.items():

@@ -9,6 +9,8 @@ import keras_hub
 import numpy as np
 import pytest
 import tokenizers
+import torch
+import transformers
 
 from keras_diet.models import (
     DietBertBackbone,
@@ -17,66 +19,35 @@ from keras_diet.models import (
     DietBertTokenClassifier,
     DietBertTokenizer,
 )
+from keras_diet.models.diet_bert.diet_bert_backbone import activation_function
+from keras_diet.models.diet_bert.hugging_face.architecture import ACTIVATIONS
 from keras_diet.models.diet_bert.hugging_face.checkpoint import read_safetensors
-from tests.helpers import assert_close, once, to_numpy
+from tests.helpers import assert_close, to_numpy
+from tests.models import tiny_encoders
 from tests.models.tasks import tiny_preprocessor
-from tests.models.tiny import SIZES, TEXTS, VOCABULARY, random_inputs
+from tests.models.tiny import AT_INPUT, SIZES, TEXTS, VOCABULARY, random_inputs
 
-any_backend = pytest.mark.any_backend
-pytestmark = pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning")
-AT_INPUT = {"position_encoding": "input", "segment_encoding": "input"}
+pytestmark = [
+    pytest.mark.any_backend,
+    pytest.mark.filterwarnings("ignore:__array__ implementation:DeprecationWarning"),
+]
 ACCENTS = ["Thé FOX", "猫猫 fox", "the-fox.", "FOXES"]
 CLS = VOCABULARY.index("[CLS]")
 NAMES = ["sad", "glad", "neither", "both", "other"]
 ID2LABEL = dict(enumerate(NAMES))
 
 
-def make(folder, model_class="BertModel", **options):
-    """Save a tiny model of Hugging Face, with large weights, and return it."""
-    torch, transformers = pytest.importorskip("torch"), pytest.importorskip("transformers")
-    config = transformers.BertConfig(
-        vocab_size=SIZES["vocabulary_size"],
-        hidden_size=SIZES["hidden_dim"],
-        num_hidden_layers=SIZES["num_layers"],
-        num_attention_heads=SIZES["num_heads"],
-        intermediate_size=SIZES["intermediate_dim"],
-        max_position_embeddings=SIZES["max_sequence_length"],
-        **{"initializer_range": 0.3, **options},
-    )
-    torch.manual_seed(0)
-    model = getattr(transformers, model_class)(config).eval()
-    for name, parameter in model.named_parameters():
-        if name.endswith("bias"):
-            torch.nn.init.normal_(parameter, std=0.3)
+def make(folder, head="Model", **options):
+    """Save a tiny BERT of Hugging Face with a vocabulary, and return it."""
+    model = tiny_encoders.make("bert", head, vocab_size=len(VOCABULARY), **options)
     model.save_pretrained(folder)
     (folder / "vocab.txt").write_text("".join(f"{token}\n" for token in VOCABULARY))
     return model
 
 
-def outputs(model, inputs):
-    import torch
-
-    with torch.no_grad():
-        return model(
-            input_ids=torch.tensor(inputs["token_ids"], dtype=torch.int64),
-            token_type_ids=torch.tensor(inputs["segment_ids"], dtype=torch.int64),
-            attention_mask=torch.tensor(inputs["padding_mask"], dtype=torch.int64),
-        )
-
-
 def change_json(path, **values):
     contents = json.loads(path.read_text()) if path.exists() else {}
     path.write_text(json.dumps({**contents, **values}))
-
-
-def assert_same_outputs(source, model, rng):
-    backbone = DietBertBackbone.from_bert(source, **AT_INPUT, dropout=0.0)
-    inputs = random_inputs(rng)
-    expected, actual = outputs(model, inputs), backbone(inputs)
-    assert_close(actual["sequence_output"], expected.last_hidden_state.numpy(), 1e-4)
-    if expected.pooler_output is not None:
-        assert_close(actual["pooled_output"], expected.pooler_output.numpy(), 1e-4)
-    return backbone
 
 
 def assert_same_weights(actual, expected):
@@ -87,29 +58,22 @@ def assert_same_weights(actual, expected):
 # === Weights ===
 
 
-@pytest.mark.parametrize(
-    ("theirs", "ours"),
-    [
-        ("gelu", "gelu"),
-        *once(*((name, "gelu_approximate") for name in ("gelu_new", "gelu_fast"))),
-        *once(("gelu_pytorch_tanh", "gelu_approximate"), ("relu", "relu")),
-        *once(("gelu_python", "gelu"), ("gelu_python_tanh", "gelu_approximate")),
-        *once(("silu", "silu"), ("swish", "silu")),
-    ],
-)
-def test_outputs_are_those_of_hugging_face(tmp_path, rng, theirs, ours):
-    model = make(tmp_path, hidden_act=theirs)
-    backbone = assert_same_outputs(tmp_path, model, rng)
-    assert backbone.activation == ours
-    assert_same_weights(DietBertBackbone.from_bert(model, **AT_INPUT), backbone)
-    copy = DietBertBackbone.from_config(backbone.get_config())
-    assert copy.activation == ours
+def test_activations_are_those_of_transformers():
+    x = np.linspace(-3, 3, 61, dtype="float32")
+    for theirs, ours in ACTIVATIONS.items():
+        found = keras.activations.get(activation_function(ours))(keras.ops.convert_to_tensor(x))
+        assert_close(found, transformers.activations.ACT2FN[theirs](torch.tensor(x)), name=theirs)
 
 
-@any_backend
+def test_positions_at_the_input_give_the_weights_of_hugging_face(tmp_path):
+    """`test_trained_encoders.py` compares the outputs."""
+    expected = DietBertBackbone.from_hugging_face(make(tmp_path))
+    assert_same_weights(DietBertBackbone.from_bert(tmp_path, **AT_INPUT), expected)
+
+
 @pytest.mark.parametrize("head", ["SequenceClassification", "PreTraining", "MaskedLM"])
 def test_a_model_without_a_pooler_warns_where_it_is_read(tmp_path, head):
-    model = make(tmp_path, f"BertFor{head}")
+    model = make(tmp_path, f"For{head}")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always", UserWarning)
         DietBertBackbone.from_bert(model)
@@ -118,11 +82,8 @@ def test_a_model_without_a_pooler_warns_where_it_is_read(tmp_path, head):
     assert files == ([__file__] if head == "MaskedLM" else [])
 
 
-@any_backend
 @pytest.mark.parametrize("dtype", ["float16", "bfloat16"])
 def test_weights_of_half_precision(tmp_path, dtype):
-    import torch
-
     model = make(tmp_path)
     tensors = dict(model.state_dict())
     model.to(getattr(torch, dtype)).save_pretrained(tmp_path)
@@ -138,7 +99,6 @@ def test_weights_of_half_precision(tmp_path, dtype):
     assert np.abs(backbone.token_embedding.get_weights()[0]).max() > 0.1
 
 
-@any_backend
 def test_weights_are_read_in_float32_whatever_the_policy(tmp_path):
     make(tmp_path)
     expected = DietBertBackbone.from_bert(tmp_path)
@@ -151,7 +111,6 @@ def test_weights_are_read_in_float32_whatever_the_policy(tmp_path):
     assert_same_weights(exact, expected)
 
 
-@any_backend
 def test_the_cls_of_the_vocabulary_gets_the_first_position(tmp_path):
     model = make(tmp_path)
     tokens = [
@@ -176,15 +135,12 @@ HEADS = {
 
 
 def make_task(folder, head, labels=ID2LABEL, **options):
-    model = make(folder, f"Bert{head}", hidden_dropout_prob=0.3, id2label=labels, **options)
-    import torch
-
+    model = make(folder, head, id2label=labels, **options)
     torch.nn.init.normal_(list(model.children())[-1].weight, std=0.7)
     model.save_pretrained(folder)
     return model
 
 
-@any_backend
 @pytest.mark.parametrize("head", HEADS)
 def test_new_names_and_arguments_of_the_backbone(tmp_path, head):
     model = make_task(tmp_path, head)
@@ -208,7 +164,6 @@ def test_new_names_and_arguments_of_the_backbone(tmp_path, head):
     assert to_numpy(renamed(random_inputs(np.random.default_rng(3)))).max() <= 1
 
 
-@any_backend
 @pytest.mark.parametrize("head", HEADS)
 def test_a_new_head(tmp_path, head):
     cls = HEADS[head]
@@ -236,7 +191,6 @@ def write_sentence_transformer(folder, pooling, *modules):
     change_json(folder / "2_Pooling/config.json", **(flags if "_" in str(pooling) else new))
 
 
-@any_backend
 @pytest.mark.parametrize(
     ("theirs", "modules", "expected"),
     [
@@ -255,7 +209,6 @@ def test_embedders_have_the_pooling_of_sentence_transformers(tmp_path, theirs, m
     assert (other.pooling_mode, other.normalize) == ("max", not expected[1])
 
 
-@any_backend
 @pytest.mark.parametrize(
     ("pooling", "modules", "message"),
     [
@@ -274,7 +227,6 @@ def test_other_embedders_are_refused(tmp_path, pooling, modules, message):
 PROMPTS = {"query": "find: ", "document": ""}
 
 
-@any_backend
 @pytest.mark.parametrize(
     ("default", "include", "message"),
     [
@@ -301,7 +253,6 @@ SOME = {i: f"LABEL_{i}" for i in range(3)}
 MANY = ["LABEL_0", *map(str, range(1, 11))]
 
 
-@any_backend
 @pytest.mark.parametrize(
     ("labels", "problem", "names"),
     [
@@ -328,12 +279,10 @@ def test_names_and_kind_of_labels(tmp_path, labels, problem, names):
 # === The tokenizer ===
 
 
-@any_backend
-@pytest.mark.parametrize("lowercase", [True, False])
-@pytest.mark.parametrize("file", ["tokenizer.json", "vocab.txt"])
+@pytest.mark.parametrize(
+    ("file", "lowercase"), [("tokenizer.json", True), ("vocab.txt", True), ("vocab.txt", False)]
+)
 def test_tokens_are_those_of_hugging_face(tmp_path, lowercase, file):
-    import transformers
-
     make(tmp_path)
     # In `vocab.txt`, some vocabularies have tokens at which Python splits lines.
     vocabulary = [*VOCABULARY[:-1], "\u2028"]
@@ -357,9 +306,14 @@ MPNET = ["[CLS]", "<s>", "[SEP]", "<pad>", "</s>", "[PAD]", "[MASK]", "[UNK]", "
 MPNET += ["<mask>", "<unk>", *(f"[unused{i}]" for i in range(len(VOCABULARY) - 12))]
 
 
-@any_backend
-@pytest.mark.parametrize("file", ["tokenizer_config.json", "special_tokens_map.json", None])
-@pytest.mark.parametrize("cls_token", ["<s>", {"content": "[unused3]", "lstrip": False}])
+@pytest.mark.parametrize(
+    ("file", "cls_token"),
+    [
+        ("tokenizer_config.json", "<s>"),
+        ("special_tokens_map.json", {"content": "[unused3]", "lstrip": False}),
+        (None, "<s>"),
+    ],
+)
 def test_special_tokens_are_those_of_the_checkpoint(tmp_path, file, cls_token):
     """Without a file that names them, the type of the model says that they are BERT's."""
     model = make(tmp_path)
@@ -403,7 +357,6 @@ BERTS = tokenizers.normalizers.BertNormalizer
 AS_IT_IS = {"tokenizer_class": "PreTrainedTokenizerFast"}
 
 
-@any_backend
 @pytest.mark.parametrize(
     ("normalizer", "config", "expected"),
     [
@@ -422,7 +375,6 @@ def test_settings_of_the_two_files(tmp_path, normalizer, config, expected):
     assert (tokenizer.lowercase, tokenizer.strip_accents, tokenizer.split_on_cjk) == expected
 
 
-@any_backend
 def test_other_tokenizers_are_refused(tmp_path):
     ids = {token: i for i, token in enumerate(VOCABULARY)}
     write_tokenizer(tmp_path, ids, tokenizers.normalizers.NFC(), **AS_IT_IS)

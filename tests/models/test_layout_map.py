@@ -8,12 +8,12 @@ import pytest
 from keras_diet.layers import DietEncoder
 from keras_diet.models import DietBertBackbone
 from tests.models.diet_transformer import tiny as translation
-from tests.models.tiny import tiny_backbone
+from tests.models.tiny import AT_INPUT, tiny_backbone
 
+pytestmark = pytest.mark.any_backend
 DATA, MODEL = "rows", "columns"
 ENCODINGS = ("diet_abs", "diet_rel", "shaw", "transformer_xl", "tupe_rel", "input")
 TRANSLATION_ENCODINGS = ("diet_rel", "diet_abs_input", "shaw", "sinusoidal")
-AT_INPUT = {"position_encoding": "input", "segment_encoding": "input"}
 # Both stacks, and both kinds of attention.
 BLOCK = r"(en|de)coder/transformer_layer_\d+"
 ATTENTION = rf"{BLOCK}/(self|cross)_attention"
@@ -40,7 +40,6 @@ REPLICATED = (
 )
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     ("make", "arguments"),
     [
@@ -72,7 +71,6 @@ def test_every_axis_of_every_weight(make, arguments):
     assert found == set(SPLIT) - (set(POOLER) if make is translation.tiny_backbone else set())
 
 
-@pytest.mark.any_backend
 def test_gates_are_split_like_the_layers_beside_them():
     encoder = DietEncoder(1, 3, 12, gated=True, name="encoder")
     encoder.build((2, 5, 6))

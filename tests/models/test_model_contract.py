@@ -16,7 +16,7 @@ import pytest
 from keras_diet._compat import flatten_layers
 from keras_diet.layers import DietEncoder, cache_positions
 from tests import reference
-from tests.helpers import assert_close, once, to_numpy
+from tests.helpers import assert_close, every_backend, once, to_numpy
 from tests.models import tasks
 from tests.models.diet_transformer import tiny as translation
 from tests.models.hub.toy import ToyBackbone, ToyTask, toy_inputs, toy_labels
@@ -24,6 +24,7 @@ from tests.models.question_answering import CONTEXTS, QUESTIONS, tiny_question_a
 from tests.models.tiny import TEXTS, random_inputs, randomize_weights, tiny_backbone
 
 any_backend = pytest.mark.any_backend
+pytestmark = any_backend
 HUB = keras_hub.models
 
 
@@ -126,7 +127,6 @@ METHODS = {
 }
 
 
-@any_backend
 @every_model
 def test_files_give_the_model_back(rng, tmp_path, name):
     specification = SPECIFICATIONS[name]
@@ -158,7 +158,6 @@ def test_files_give_the_model_back(rng, tmp_path, name):
         np.testing.assert_array_equal(to_numpy(one), to_numpy(other))
 
 
-@any_backend
 @every_model
 def test_what_is_frozen_stays_frozen(tmp_path, name):
     model = SPECIFICATIONS[name].make()
@@ -187,6 +186,7 @@ def test_what_is_frozen_stays_frozen(tmp_path, name):
     assert not cls.from_preset(tmp_path / "partly", trainable=False).trainable_weights
 
 
+@every_backend
 @pytest.mark.filterwarnings("error:Gradients do not exist")
 @pytest.mark.parametrize(
     "name", ["embedder", *once("masked_lm", "token_classifier", "question_answerer", "classifier")]
@@ -207,7 +207,6 @@ def test_a_pooler_that_is_not_read_stays_as_it_is(rng, name):
     assert len(variables) == len(model.variables)
 
 
-@any_backend
 @pytest.mark.parametrize("name", ["classifier", "toy"])
 def test_what_lora_froze_is_trainable_after_loading(tmp_path, name):
     """The updates are part of the kernels in files."""
@@ -218,7 +217,6 @@ def test_what_lora_froze_is_trainable_after_loading(tmp_path, name):
     assert len(keras.saving.load_model(tmp_path / "task.keras").trainable_weights) == trainable
 
 
-@any_backend
 @pytest.mark.parametrize("name", ["masked_lm", "question_answerer", "toy"])
 def test_training_goes_on_from_keras_files(rng, tmp_path, name):
     model = SPECIFICATIONS[name].make()
@@ -238,7 +236,6 @@ def test_training_goes_on_from_keras_files(rng, tmp_path, name):
         assert_close(one, other, 1e-6)
 
 
-@any_backend
 @pytest.mark.parametrize(
     ("task", "path"),
     [("masked_lm", "mlm_head/intermediate_dense/kernel"), ("classifier", "logits/kernel")],
@@ -254,7 +251,6 @@ def test_heads_start_as_berts(task, path):
 # === Half precision ===
 
 
-@any_backend
 @pytest.mark.usefixtures("compiled_steps")
 @pytest.mark.parametrize(
     ("name", "policy"),
@@ -301,7 +297,6 @@ def test_half_precision(rng, tmp_path, name, policy):
 # === LoRA ===
 
 
-@any_backend
 @every_model
 def test_lora_trains_adapters_and_the_head_only(rng, name):
     specification = SPECIFICATIONS[name]
@@ -323,7 +318,6 @@ def test_lora_trains_adapters_and_the_head_only(rng, name):
     assert bool(heads) == specification.has_head
 
 
-@any_backend
 @pytest.mark.parametrize(
     ("name", "enabled_before"), [("masked_lm", False), ("translator", True), ("toy", True)]
 )
@@ -354,6 +348,7 @@ def test_lora_files_bring_their_layers(rng, tmp_path, name, enabled_before):
 ERRORS = {"int8": 0.1, "float8": 0.3, "int4": 0.9}
 
 
+@every_backend
 @pytest.mark.parametrize(
     ("name", "mode"),
     [
@@ -397,7 +392,6 @@ def test_quantized_models_stay_close_and_are_loaded_as_saved(rng, tmp_path, name
             np.testing.assert_array_equal(to_numpy(one), to_numpy(weight))
 
 
-@any_backend
 def test_other_layers_of_quantized_models_keep_their_policy(tmp_path):
     model = SPECIFICATIONS["classifier"].make(dtype="mixed_bfloat16")
     model.quantize("int8")
@@ -415,6 +409,7 @@ def test_other_layers_of_quantized_models_keep_their_policy(tmp_path):
 # === Layers that change after the steps were compiled ===
 
 
+@every_backend
 @pytest.mark.usefixtures("compiled_steps")
 @pytest.mark.parametrize(
     ("name", "change"),
@@ -500,6 +495,7 @@ EVALUATIONS = pytest.param(
 )
 
 
+@every_backend
 @pytest.mark.parametrize("name", [EVALUATIONS, *OTHERS])
 def test_calls_in_callbacks_leave_the_training_as_it_is(rng, name):
     """Also with dropout, whose generator PyTorch shares with its readers."""
@@ -523,6 +519,7 @@ def test_calls_in_callbacks_leave_the_training_as_it_is(rng, name):
         np.testing.assert_array_equal(one, other)
 
 
+@every_backend
 @pytest.mark.usefixtures("compiled_steps")
 @pytest.mark.parametrize("name", ["classifier", *once("translator")])
 def test_threads_get_the_same_results(name):
@@ -554,7 +551,6 @@ def test_calls_keep_no_objects(name):
 # === What is refused ===
 
 
-@any_backend
 @every_model
 def test_backbones_of_others_are_refused(name):
     """Also those whose outputs have other names."""
@@ -570,14 +566,12 @@ def test_backbones_of_others_are_refused(name):
                 task(backbone, **head_of(name))
 
 
-@any_backend
 def test_positions_of_a_translator_are_not_cached():
     for model in (translation.tiny_task(num_layers=1), translation.tiny_backbone(num_layers=1)):
         with pytest.raises(ValueError, match=f"copies encoders.*{type(model).__name__}"):
             cache_positions(model)
 
 
-@any_backend
 def test_positions_are_cached_beside_operations(rng):
     inputs = keras.Input((7, 6))
     encoder = DietEncoder(1, 2, 5, position_encoding="diet_rel", max_sequence_length=7)
@@ -587,7 +581,6 @@ def test_positions_are_cached_beside_operations(rng):
     assert_close(cache_positions(model)(x), model(x))
 
 
-@any_backend
 def test_adapters_of_other_layers_are_refused(tmp_path):
     backbone = tiny_backbone(num_layers=1)
     for rank, names, message in (
@@ -607,7 +600,6 @@ def test_adapters_of_other_layers_are_refused(tmp_path):
         other.load_lora_weights(tmp_path / "task.lora.h5")
 
 
-@any_backend
 def test_filters_choose_the_quantized_layers():
     model = SPECIFICATIONS["classifier"].make()
     model.quantize("int8", filters="feedforward|logits")
@@ -615,7 +607,6 @@ def test_filters_choose_the_quantized_layers():
     assert names == {"feedforward_intermediate_dense", "feedforward_output_dense"}
 
 
-@pytest.mark.skipif(keras.config.backend() != "torch", reason="PyTorch's lists of parameters")
 def test_torch_parameters_are_the_quantized_ones():
     model = SPECIFICATIONS["classifier"].make()
     model.build(model.input_shape)
@@ -639,6 +630,7 @@ def five_rows(task, rng):
     return inputs, rng.integers(0, 5, (5, 11)), inputs["padding_mask"]
 
 
+@every_backend
 @pytest.mark.usefixtures("compiled_steps")
 @pytest.mark.parametrize("name", ["masked_lm", *once("token_classifier", "translator")])
 def test_loss_and_accuracy_are_means_over_labels(rng, name):

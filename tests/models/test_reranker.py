@@ -17,10 +17,10 @@ from keras_diet.models import (
     HuggingFaceTokenizer,
 )
 from keras_diet.training import MarginMeanSquaredError
-from tests.helpers import assert_close, once, to_numpy
-from tests.models.tiny import TEXTS, VOCABULARY, randomize_weights, tiny_backbone
+from tests.helpers import assert_close, every_backend, once, to_numpy
+from tests.models.tiny import AT_INPUT, TEXTS, VOCABULARY, randomize_weights, tiny_backbone
 
-any_backend = pytest.mark.any_backend
+pytestmark = pytest.mark.any_backend
 QUERIES = ["the fox", "a slow dog", "birds sing"]
 LISTS = [["a cat", "the mat .", "foxes", "on"], TEXTS[:4], TEXTS[4:0:-1]]
 PAIRS = [text for texts in LISTS for text in texts]
@@ -29,7 +29,7 @@ RIGHT, WEIGHTS = np.array([2, 0, 3]), np.array([1.0, 0.5, 3.0], "float32")
 
 
 def make_reranker(activation=None, **arguments):
-    backbone = tiny_backbone(num_layers=1, position_encoding="input", segment_encoding="input")
+    backbone = tiny_backbone(num_layers=1, **AT_INPUT)
     preprocessor = DietBertTextClassifierPreprocessor(
         DietBertTokenizer(VOCABULARY), **{"sequence_length": 13, **arguments}
     )
@@ -67,6 +67,7 @@ OF_LISTS = {
 }
 
 
+@every_backend
 @pytest.mark.parametrize("kind", ["teacher", *once("right", "labels")])
 def test_losses_of_lists(kind):
     """The scores of a query are a row, in each form of a batch, and one step makes them better."""
@@ -88,7 +89,6 @@ def test_losses_of_lists(kind):
     assert reranker.evaluate(data, y, **arguments) < before
 
 
-@any_backend
 def test_pairs_have_labels_or_scores():
     reranker = make_reranker()
     pairs, y = (QUERIES, PAIRS[:3]), SCORES[:, 0]
@@ -104,7 +104,6 @@ def test_pairs_have_labels_or_scores():
     assert found[0] == pytest.approx(expected, rel=1e-5)
 
 
-@any_backend
 def test_texts_are_ranked(tmp_path):
     reranker = make_reranker("sigmoid")
     texts = [*TEXTS, "fox", "fox"]
@@ -125,7 +124,6 @@ def test_texts_are_ranked(tmp_path):
         assert back.get_config().keys() == reranker.get_config().keys()
 
 
-@any_backend
 def test_arrays_of_lists():
     """Without a preprocessor, arrays have an axis for the texts of a query."""
     reranker = make_reranker()
@@ -139,7 +137,6 @@ def test_arrays_of_lists():
     assert found == pytest.approx(np.mean(margins(expected)), rel=1e-5)
 
 
-@any_backend
 @pytest.mark.parametrize("is_reversed", [False, True])
 def test_kerashub_takes_a_classifier_for_a_classifier(tmp_path, monkeypatch, is_reversed):
     """KerasHub takes the first class of a set that has the backbone of the preset."""
@@ -161,11 +158,12 @@ NAMES = {
 }
 
 
-@any_backend
 @pytest.mark.parametrize("activation", NAMES)
 def test_cross_encoders(activation, tmp_path):
     """Scores are those of sentence-transformers, there and back, from files of each version."""
     import sentence_transformers
+    import torch
+    from sentence_transformers.cross_encoder.losses import MarginMSELoss
 
     reranker = make_reranker(activation)
     (tmp_path / "config_sentence_transformers.json").write_text('{"activation_fn": "other"}')
@@ -177,6 +175,11 @@ def test_cross_encoders(activation, tmp_path):
     found = reranker.rank(QUERIES[0], PAIRS)
     assert [each["index"] for each in found] == [each["corpus_id"] for each in ranks]
     assert_close([each["score"] for each in found], [each["score"] for each in ranks], 1e-5)
+    if activation == "linear":
+        columns = [QUERIES, *map(list, zip(*LISTS, strict=True))]
+        loss = MarginMSELoss(theirs)(columns, torch.tensor(SCORES)).item()
+        scores = reranker.predict((QUERIES, LISTS), verbose=0)
+        assert float(MarginMeanSquaredError()(SCORES, scores)) == pytest.approx(loss, rel=1e-5)
 
     theirs.save_pretrained(str(tmp_path / "new"))
     config = json.loads((tmp_path / "config.json").read_text())
@@ -199,7 +202,6 @@ def test_cross_encoders(activation, tmp_path):
     assert DietBertTextClassifier.from_hugging_face(tmp_path).output_kind == "logits"
 
 
-@any_backend
 def test_programs_of_rerankers(tmp_path):
     """A program returns logits, because the configuration names the activation of the scores."""
     onnxruntime = pytest.importorskip("onnxruntime")
@@ -220,7 +222,6 @@ def test_programs_of_rerankers(tmp_path):
     assert_close(found, np.log(scores / (1 - scores)), 1e-4)
 
 
-@any_backend
 def test_pairs_are_cut_as_in_transformers(tmp_path):
     """Room for 9 tokens: one text keeps 5 of them if both are long."""
     import transformers
@@ -242,7 +243,6 @@ def test_pairs_are_cut_as_in_transformers(tmp_path):
         reranker.export_to_hugging_face(tmp_path, "bert")
 
 
-@any_backend
 def test_what_cannot_be_right(tmp_path):
     reranker = make_reranker()
     cases = [
@@ -283,19 +283,3 @@ def test_what_cannot_be_right(tmp_path):
     classes.export_to_hugging_face(tmp_path, "bert")
     with pytest.raises(ValueError, match=r"one output\. Received: 3 classes"):
         DietBertTextReranker.from_hugging_face(tmp_path)
-
-
-@any_backend
-def test_margins_are_those_of_sentence_transformers(tmp_path):
-    import sentence_transformers
-    import torch
-    from sentence_transformers.cross_encoder.losses import MarginMSELoss
-
-    reranker = make_reranker()
-    reranker.export_to_hugging_face(tmp_path, "bert")
-    theirs = sentence_transformers.CrossEncoder(str(tmp_path), device="cpu")
-    texts = [QUERIES, *map(list, zip(*LISTS, strict=True))]
-    expected = MarginMSELoss(theirs)(texts, torch.tensor(SCORES)).item()
-    reranker.compile("sgd", MarginMeanSquaredError())
-    found = reranker.evaluate((QUERIES, LISTS), SCORES, verbose=0)
-    assert found == pytest.approx(expected, rel=1e-5)

@@ -18,7 +18,7 @@ from tests.helpers import assert_close, to_numpy
 from tests.models.tasks import dataset_of, every_dataset
 from tests.models.tiny import VOCABULARY, randomize_weights, tiny_backbone
 
-any_backend = pytest.mark.any_backend
+pytestmark = pytest.mark.any_backend
 # [PAD] is not the first token, and a word has up to four tokens.
 ORDER = [*VOCABULARY[3:], *VOCABULARY[:3]]
 NAMES = ["NOUN", "DET", "été", "VERB", "ADJ"]
@@ -81,7 +81,6 @@ def arrays(outputs):
     return [to_numpy(a) for a in (inputs["token_ids"], inputs["padding_mask"], labels, weights)]
 
 
-@any_backend
 @settings(deadline=None, max_examples=20, derandomize=True)
 @given(
     st.lists(
@@ -106,7 +105,6 @@ def test_labels_belong_to_first_tokens(sentences, length, data):
     assert [str(to_numpy(array).dtype) for array in outputs[1:]] == ["int32", "float32"]
 
 
-@any_backend
 @pytest.mark.filterwarnings("error::UserWarning")
 def test_words_that_do_not_fit_give_a_warning():
     """The last token of a word may be cut off."""
@@ -116,7 +114,6 @@ def test_words_that_do_not_fit_give_a_warning():
         tiny_preprocessor(4)([["foxes", "the"]], [[3, 7]])
 
 
-@any_backend
 def test_buckets_shorten_batches_with_labels(classifier):
     model = tiny(preprocessor=tiny_preprocessor(length_buckets=(5, 7)))
     outputs = model.preprocessor(SENTENCES[1:2], IDS[1:2])
@@ -130,7 +127,6 @@ def test_buckets_shorten_batches_with_labels(classifier):
     assert_tags(model.tag(SENTENCES), SENTENCES, expected_of_words(classifier))
 
 
-@any_backend
 def test_a_tokenizer_without_split_takes_words():
     split, whole = (
         to_numpy(
@@ -141,7 +137,6 @@ def test_a_tokenizer_without_split_takes_words():
     assert whole[0, 1:4].tolist() == [ORDER.index("[UNK]"), *split[0, 5:7].tolist()]
 
 
-@any_backend
 @settings(deadline=None, max_examples=20, derandomize=True)
 @given(st.lists(st.integers(1, 5), min_size=1, max_size=17), st.integers(1, 9))
 def test_words_are_split_into_the_fewest_parts_in_order(sizes, room):
@@ -187,7 +182,6 @@ OF_SENTENCES = [0.5, 7.0, 3.0, 2.0]
 REPEATED = [[w] * len(words) for w, words in zip(OF_SENTENCES, SENTENCES, strict=True)]
 
 
-@any_backend
 @pytest.mark.parametrize(
     ("weights", "of_words"),
     [(WEIGHTS, WEIGHTS), (None, ONES), (np.array(OF_SENTENCES), REPEATED)],
@@ -200,7 +194,6 @@ def test_loss_and_accuracy_are_means_over_words(classifier, weights, of_words):
     assert float(classifier.optimizer.learning_rate) == pytest.approx(5e-5)
 
 
-@any_backend
 def test_probabilities_as_outputs():
     model = tiny(activation="softmax")
     actual = model.evaluate(SENTENCES, LABELS, 4, verbose=0)
@@ -210,7 +203,6 @@ def test_probabilities_as_outputs():
 # === Kinds of data ===
 
 
-@any_backend
 @every_dataset
 def test_datasets(classifier, kind):
     expected = classifier.evaluate(SENTENCES, IDS, 2, sample_weight=WEIGHTS, verbose=0)
@@ -221,7 +213,6 @@ def test_datasets(classifier, kind):
     assert_close(outputs, classifier.predict(SENTENCES, verbose=0), 1e-5)
 
 
-@any_backend
 def test_kinds_of_columns():
     expected = loops(SENTENCES, IDS, WEIGHTS, 13)
     objects = [np.empty(4, object) for _ in range(3)]
@@ -252,7 +243,6 @@ REFUSED = {
 }
 
 
-@any_backend
 @pytest.mark.parametrize("message", REFUSED)
 def test_what_would_be_silently_wrong_is_refused(classifier, message):
     x, y, *weights = REFUSED[message]
@@ -262,7 +252,6 @@ def test_what_would_be_silently_wrong_is_refused(classifier, message):
         classifier.evaluate(iter([(x, y, *weights)]), verbose=0)
 
 
-@any_backend
 def test_arguments_that_cannot_be_right_are_refused():
     categorical = tiny()
     categorical.compile(loss=keras.losses.CategoricalCrossentropy(from_logits=True))
@@ -287,14 +276,12 @@ def assert_tags(found, sentences, log_probabilities):
             assert sorted(word) == ["label", "probability", "word"]
 
 
-@any_backend
 def test_tags_of_words(classifier):
     found = classifier.tag(SENTENCES, batch_size=3)
     assert_tags(found, SENTENCES, expected_of_words(classifier))
     assert len({word["label"] for words in found for word in words}) > 1
 
 
-@any_backend
 @pytest.mark.filterwarnings("error::UserWarning")
 def test_long_sentences_are_tagged_in_parts():
     model = tiny(preprocessor=tiny_preprocessor(sequence_length=6))

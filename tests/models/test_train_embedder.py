@@ -14,11 +14,11 @@ from keras_diet.training import (
     MatryoshkaLoss,
     MultipleNegativesRankingLoss,
 )
-from tests.helpers import assert_close, gradients, to_numpy, weighted_sum
+from tests.helpers import assert_close, every_backend, gradients, to_numpy, weighted_sum
 from tests.models.tasks import tiny_preprocessor
 from tests.models.tiny import TEXTS, random_inputs, randomize_weights, tiny_backbone
 
-any_backend = pytest.mark.any_backend
+pytestmark = pytest.mark.any_backend
 # "a cat" is the positive of two anchors, and "the fox" an anchor and a hard negative.
 FIRST = ["the fox", "a slow dog", "birds sing", "the fox", "a tall tree"]
 SECOND = ["a cat", "a cat", "the bird", "quick foxes", "trees ."]
@@ -73,7 +73,6 @@ def expected_loss(name, embedder, rows=slice(5)):
     return float(LOSSES[name](labels, embeddings, WEIGHTS[rows]))
 
 
-@any_backend
 @pytest.mark.parametrize("name", LOSSES)
 def test_the_loss_of_texts_is_the_loss_of_their_embeddings(name):
     embedder = make_embedder(LOSSES[name])
@@ -94,7 +93,6 @@ def test_the_loss_of_texts_is_the_loss_of_their_embeddings(name):
     assert found == pytest.approx(expected, rel=1e-4)
 
 
-@any_backend
 def test_batches_are_weighted_by_their_rows():
     embedder = make_embedder(LOSSES["pairs"])
     of_parts = [
@@ -108,7 +106,6 @@ def test_batches_are_weighted_by_their_rows():
     assert found == pytest.approx(np.average(of_parts, weights=[2, 3]), rel=1e-4)
 
 
-@any_backend
 def test_a_loss_of_the_user():
     embedder = make_embedder([TripletLoss()])
     a, b, c = (embedder.predict(texts, verbose=0) for texts in (FIRST, SECOND, THIRD))
@@ -117,7 +114,6 @@ def test_a_loss_of_the_user():
     assert embedder.evaluate((FIRST, SECOND, THIRD), verbose=0) == pytest.approx(expected, rel=1e-4)
 
 
-@any_backend
 @pytest.mark.parametrize("kind", ["buckets", "generator", "tf.data"])
 def test_training_brings_pairs_together(kind):
     """From columns in batches of several lengths, and from datasets of batches."""
@@ -135,7 +131,6 @@ def test_training_brings_pairs_together(kind):
     assert embedder.evaluate((FIRST, SECOND), batch_size=5, verbose=0) < before - 1e-2
 
 
-@any_backend
 def test_predict_takes_a_tuple_as_one_text():
     embedder = make_embedder(LOSSES["pairs"])
     expected = embedder.predict((FIRST, SECOND), verbose=0)
@@ -146,7 +141,6 @@ def test_predict_takes_a_tuple_as_one_text():
     assert_close(embedder.predict_on_batch((FIRST, SECOND)), expected)
 
 
-@any_backend
 def test_ids_of_texts():
     """They are the same in each process, and other texts have other ids."""
     texts = [f"text {i}" for i in range(3000)]
@@ -161,7 +155,6 @@ COSINES = MatryoshkaLoss(CosineSimilarityLoss(), (4, 15))
 PAIR = (FIRST[:1], SECOND[:1])
 
 
-@any_backend
 @pytest.mark.parametrize(
     "loss, x, y, options, message",
     [
@@ -194,7 +187,6 @@ def test_refused(loss, x, y, options, message):
         make_embedder(loss).fit(x, y, verbose=0, **options)
 
 
-@any_backend
 def test_token_ids_of_all_texts_are_checked(rng):
     embedder = DietBertTextEmbedder(tiny_backbone())
     embedder.compile(loss=MNRL())
@@ -214,7 +206,6 @@ def test_token_ids_of_all_texts_are_checked(rng):
         embedder.fit(inputs, np.array([0.5, 0.7]))
 
 
-@any_backend
 def test_metrics_of_keras_are_refused():
     embedder = DietBertTextEmbedder(tiny_backbone())
     for arguments in ({"metrics": ["mse"]}, {"weighted_metrics": [keras.metrics.Accuracy()]}):
@@ -233,11 +224,8 @@ def test_a_number_of_chunks_holds_from_the_next_step_on(monkeypatch):
     for embedder.num_chunks in (None, 2, 3):
         embedder.fit((FIRST, SECOND), batch_size=5, verbose=0)
     assert sorted(set(seen)) == [2, 3]
-    with pytest.raises(ValueError, match="`num_chunks` must be a positive integer"):
-        embedder.num_chunks = 0
 
 
-@any_backend
 def test_triplets_need_no_second_example():
     embedder = make_embedder(MNRL(3.0))
     embedder.fit((FIRST, SECOND, THIRD), batch_size=4, verbose=0)
@@ -246,7 +234,6 @@ def test_triplets_need_no_second_example():
 # === Chunks ===
 
 
-@any_backend
 @pytest.mark.parametrize("num_chunks", [4, 20])
 def test_chunks_have_the_gradients_of_the_whole_batch(rng, num_chunks):
     """10 texts in 4 chunks, or in 10, because there are not 20 texts."""
@@ -277,6 +264,7 @@ def test_chunks_have_the_gradients_of_the_whole_batch(rng, num_chunks):
         assert_close(one, other, 1e-5)
 
 
+@every_backend
 def test_chunks_drop_the_same_units_for_the_gradient(rng):
     """The gradients are those of two calls, each of which draws its own units."""
     embedder = make_embedder(dropout=0.5)
@@ -317,6 +305,7 @@ def test_chunks_drop_the_same_units_for_the_gradient(rng):
     assert_close(embedder(inputs)[0], make_embedder()(inputs)[0])
 
 
+@every_backend
 def test_a_step_with_chunks_is_the_step_without():
     steps = []
     for num_chunks in (None, 4):
@@ -332,7 +321,6 @@ def test_a_step_with_chunks_is_the_step_without():
         assert_close(one, other, 1e-4)
 
 
-@any_backend
 def test_chunks_are_saved(tmp_path):
     embedder = make_embedder(num_chunks=3)
     embedder.save_to_preset(tmp_path)
@@ -344,7 +332,6 @@ def test_chunks_are_saved(tmp_path):
 # === Many texts ===
 
 
-@any_backend
 def test_encode_text_sorts_by_length(capsys):
     embedder = make_embedder(length_buckets=(5, 9))
     texts = [*FIRST, *TEXTS]
@@ -378,6 +365,7 @@ def test_encode_text_sorts_by_length(capsys):
     assert_close(embedder.encode_text(texts, batch_size=4, verbose=0), expected)
 
 
+@every_backend
 @pytest.mark.skipif(keras.backend.backend() == "torch", reason="PyTorch takes one step at a time")
 @pytest.mark.parametrize("steps", [2, 20])
 def test_each_text_has_its_embedding_with_several_steps_in_one_execution(steps):

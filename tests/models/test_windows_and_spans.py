@@ -168,16 +168,6 @@ def test_each_window_contributes_its_best():
     assert first.best(9) == [(9.0, (12, 14)), (1.0, (24, 26)), (0.0, (0, 2))]
 
 
-def test_copies_of_the_best_span_leave_room_for_others():
-    """Three first tokens and three last tokens make the best span nine times."""
-    windows = make((1,), (7,), 17, 3, [[(0, 1)] * 3 + [(1, 2)] * 3 + [(2, 3)]])
-    logits = zeros()
-    logits["start"][0, 3:6] = 9
-    logits["end"][0, 6:10] = 9, 9, 9, 1
-    (found,) = find_candidates(windows, logits, n_best=2, max_answer_length=7)
-    assert found.best(3) == [(18.0, (0, 2)), (10.0, (0, 3))]
-
-
 def test_scores_that_are_not_numbers_are_shown():
     windows = make((3,), (5,), 17, 3)
     (found,) = find_candidates(windows, zeros(np.nan), n_best=2, max_answer_length=3)

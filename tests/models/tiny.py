@@ -16,6 +16,8 @@ SIZES = {
     "intermediate_dim": 23,
     "max_sequence_length": 13,
 }
+# BERT, with positions and segments at the input.
+AT_INPUT = {"position_encoding": "input", "segment_encoding": "input"}
 SPECIAL_TOKENS = ["[PAD]", "[UNK]", "[CLS]", "[SEP]", "[MASK]"]
 VOCABULARY = [
     *SPECIAL_TOKENS,

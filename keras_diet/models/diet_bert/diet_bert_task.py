@@ -17,7 +17,6 @@ from keras_diet.models.diet_bert.hugging_face.heads import (
     NO_HEAD,
     QUESTION_ANSWERER,
     Head,
-    read_pooling,
     read_sentence_settings,
 )
 from keras_diet.models.diet_bert.hugging_face.tokenizer_files import has_tokenizer
@@ -198,7 +197,7 @@ class DietBertTask(DocumentInputs, HubTask):
         names = inspect.signature(make_backbone).parameters
         of_backbone = {name: arguments.pop(name) for name in list(arguments) if name in names}
         head, checkpoint = cls.trained_head, read_checkpoint(source)
-        found = read_pooling(source) if head is NO_HEAD else {}
+        found: Config = {}
         is_new = arguments.get("num_classes") is not None
         has_head = checkpoint is not None and head.is_in(checkpoint) and not is_new
         uses_pooler = cls.backbone_output == "pooled_output"
@@ -208,7 +207,7 @@ class DietBertTask(DocumentInputs, HubTask):
                 argument = "`num_classes`" if issubclass(cls, ClassifierTask) else "the backbone"
                 remedy = f"Pass {argument} to `{cls.__name__}` for a new head."
                 head.check(architecture, f"the `{checkpoint.architecture}`", remedy)
-            found |= head.arguments(checkpoint, architecture, has_head)
+            found = head.arguments(checkpoint, architecture, has_head)
             uses_pooler &= not has_head or "pooled_dense" not in architecture.heads[head.kinds[0]]
         with warnings.catch_warnings():
             if not uses_pooler:

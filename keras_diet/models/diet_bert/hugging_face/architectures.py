@@ -109,22 +109,20 @@ _DROPPED_MASKS = Field(
 )
 
 
-def _read_position_terms(config: Config) -> Config:
-    given = config.get("pos_att_type", [])
-    names = given.split("|") if isinstance(given, str) else given
+def _read_distances(config: Config) -> Config:
+    terms = config.get("pos_att_type", [])
+    names = terms.split("|") if isinstance(terms, str) else terms
     validation.choice("pos_att_type", "|".join(sorted(names)), ("c2p|p2c",))
-    return {}
+    largest = config["max_relative_positions"]
+    return {"max_distance": largest if largest > 0 else config["max_position_embeddings"]}
 
 
-def _read_largest_distance(config: Config) -> Config:
-    given = config["max_relative_positions"]
-    return {"max_distance": given if given > 0 else config["max_position_embeddings"]}
-
-
-_POSITION_TERMS = Field(_read_position_terms, lambda arguments: {"pos_att_type": ["p2c", "c2p"]})
-_LARGEST_DISTANCE = Field(
-    _read_largest_distance,
-    lambda arguments: {"max_relative_positions": arguments["max_distance"]},
+_DISTANCES = Field(
+    _read_distances,
+    lambda arguments: {
+        "pos_att_type": ["p2c", "c2p"],
+        "max_relative_positions": arguments["max_distance"],
+    },
 )
 
 
@@ -289,7 +287,7 @@ _DEBERTA = Architecture(
         "layer_norm_epsilon": 1e-7,
     },
     names={"layer_norm_epsilon": None, "pooler_activation": "pooler_hidden_act"},
-    fields=(_POSITION_TERMS, _LARGEST_DISTANCE),
+    fields=(_DISTANCES,),
     dropout=("hidden_dropout_prob", "attention_probs_dropout_prob", "pooler_dropout"),
     defaults={
         "pooler_hidden_act": "gelu",

@@ -4,8 +4,6 @@ import dataclasses
 import os
 import re
 from collections.abc import Callable
-from pathlib import Path
-from typing import Any
 
 import keras
 
@@ -23,7 +21,6 @@ from keras_diet.models.diet_bert.hugging_face.weights import (
     check_tied,
     parts_of_layer,
 )
-from keras_diet.models.hub.presets import is_hugging_face_folder
 from keras_diet.types import Config
 
 # Our names of the poolings of sentence-transformers.
@@ -192,25 +189,26 @@ def _names_of_classes(checkpoint: Checkpoint) -> list[str] | None:
     return None if all(re.fullmatch(r"LABEL_\d+", name) for name in names) else names
 
 
-def read_pooling(source: Any) -> Config:
+def _pooling(checkpoint: Checkpoint, architecture: Architecture, has_head: bool) -> Config:
     """Return the pooling and the normalization of a folder of sentence-transformers, if it is one.
 
     Raises:
         ValueError: If the folder has a pooling, a module or a prompt that `DietBertTextEmbedder`
             lacks.
     """
-    if not (is_hugging_face_folder(source) and (Path(source) / "modules.json").is_file()):
+    folder = checkpoint.folder
+    if folder is None or not (folder / "modules.json").is_file():
         return {}
-    modules = _check_modules(source, ("Transformer", "Pooling", "Normalize"))
+    modules = _check_modules(folder, ("Transformer", "Pooling", "Normalize"))
     path = f"{modules['Pooling']}/config.json"
-    config, prefix = read_json(source, path), "pooling_mode_"
+    config, prefix = read_json(folder, path), "pooling_mode_"
     # Older versions have a flag for each pooling. Several vectors are joined.
     flags = [name for name, is_on in config.items() if name.startswith(prefix) and is_on]
     modes = config.get("pooling_mode", [name.removeprefix(prefix) for name in flags])
     mode = modes if isinstance(modes, str) else "+".join(modes)
     mode = OUR_POOLINGS.get(mode, mode)
     validation.choice(f"pooling_mode in {path}", mode, tuple(OUR_POOLINGS.values()))
-    _check_prompts(optional_json(source, SENTENCE_TRANSFORMER), config, path)
+    _check_prompts(optional_json(folder, SENTENCE_TRANSFORMER), config, path)
     return {"pooling_mode": mode, "normalize": "Normalize" in modules}
 
 
@@ -300,4 +298,4 @@ TEXT_RERANKER = Head(("ForSequenceClassification",), _of_reranker, _scores, _log
 TOKEN_CLASSIFIER = Head(("ForTokenClassification",), _classes, _labels)
 QUESTION_ANSWERER = Head(("ForQuestionAnswering",), outputs=_start_and_end)
 MASKED_LM = Head(("ForMaskedLM", "BertForPreTraining"), _of_masked_lm, outputs=_of_all_tokens)
-NO_HEAD = Head((), outputs=_hidden_states)
+NO_HEAD = Head((), _pooling, outputs=_hidden_states)

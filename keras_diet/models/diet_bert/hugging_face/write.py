@@ -46,8 +46,7 @@ from keras_diet.types import Config
 PROGRAM, QUANTIZED_PROGRAM = "onnx/model.onnx", "onnx/model_quantized.onnx"
 # Arguments of a backbone that do not change what it computes with given weights.
 _WITHOUT_EFFECT = {"name", "trainable", "dtype", "attention_implementation", "recompute", "dropout"}
-_WITHOUT_EFFECT |= {"activation_dropout", "attention_dropout", "frozen_layers", "encode_inputs"}
-_WITHOUT_EFFECT |= {"kernel_initializer", "bias_initializer"}
+_WITHOUT_EFFECT |= {"activation_dropout", "attention_dropout", "bias_initializer"}
 
 
 def write_hugging_face(
