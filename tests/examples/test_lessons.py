@@ -6,6 +6,8 @@
 import importlib
 import json
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import keras
@@ -90,3 +92,12 @@ def test_lessons_are_short_and_complete():
     for number, name in enumerate(names, start=1):
         assert lessons[name].startswith(f'"""Lesson {number}: ')
         assert f"python examples/{name}.py" in lessons[name]
+
+
+@pytest.mark.any_backend
+@pytest.mark.parametrize("name", [*LESSONS, "serve"])
+def test_help_needs_only_python(name):
+    """It does not wait for the import of Keras and a backend."""
+    command = (sys.executable, "-S", FOLDER / f"{name}.py", "--help")
+    result = subprocess.run(command, capture_output=True, text=True)
+    assert result.stdout.startswith("Lesson "), result.stderr
