@@ -124,6 +124,7 @@ MODELS = {
     "backbone": (backbone, of_backbone, "int8"),
     "embedder": (embedder, of_embedder, True),
     "classifier": (classifier, logits, True),
+    "token_classifier": (lambda: tiny_task("token_classifier", num_layers=1), logits, True),
     "masked_lm": (lambda: tiny_task("masked_lm", dtype="float16"), of_all_tokens, True),
     "question_answerer": (answerer, of_answerer, True),
 }
