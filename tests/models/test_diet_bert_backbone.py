@@ -29,6 +29,11 @@ from tests.models.tiny import AT_INPUT, SIZES, random_inputs, randomize_weights,
 pytestmark = pytest.mark.any_backend
 
 
+def gelu(x):
+    """BERT's approximation."""
+    return x / 2 * (1 + np.tanh(np.sqrt(2 / np.pi) * (x + 0.044715 * x**3)))
+
+
 def expected_outputs(backbone, inputs):
     """The outputs by the paper's equations."""
     encoding, at_input = str(backbone.position_encoding), {}
@@ -45,10 +50,11 @@ def expected_outputs(backbone, inputs):
         norm=backbone.embeddings_layer_norm.get_weights(),
         **at_input,
     )
-    blocks = [block_weights(block) for block in backbone.encoder.transformer_layers]
     biases = expected_biases(backbone.encoder, x.shape[1], inputs["segment_ids"])
     mask = inputs["padding_mask"].astype("bool")[:, None, None]
-    x = reference.encoder(x, blocks, backbone.num_heads, biases, mask)
+    options = {"normalize_first": False, "epsilon": 1e-12, "activation": gelu}
+    for block, bias in zip(backbone.encoder.transformer_layers, biases, strict=True):
+        x = reference.encoder_block(x, block_weights(block), bias, mask, **options)
     kernel, bias = backbone.pooled_dense.get_weights()
     return {"sequence_output": x, "pooled_output": np.tanh(x[:, 0] @ kernel + bias)}
 
