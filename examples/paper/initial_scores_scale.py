@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_diet import analysis, layers
 from keras_diet._arrays import float32_array
-from keras_diet.analysis.learned_scores import encoder_and_input, input_positions
+from keras_diet.analysis.learned_scores import encoder_parts, input_positions
 from keras_diet.layers.position.sinusoids import Sinusoids
 
 RANKS = ("8", "16", "32", "64", "128")
@@ -88,7 +88,7 @@ def scale(backbone: Any, run: dict[str, Any]) -> float | None:
 def stddev_of_scores(backbone: Any, layer: int = 0) -> float:
     """Return the standard deviation of the positional scores of a layer, without `[CLS]`."""
     scores = analysis.position_scores(backbone)[layer][:, 1:, 1:]
-    positions = input_positions(*encoder_and_input(backbone), backbone.max_sequence_length)
+    positions = input_positions(encoder_parts(backbone), backbone.max_sequence_length)
     if positions is not None:
         # The first normalization divides tokens and positions by the root of this sum.
         tokens = float32_array(backbone.token_embedding.embeddings)
