@@ -49,7 +49,7 @@ def pytest_ignore_collect(collection_path, config):
     if _backend() == "torch" or config.option.markexpr or collection_path.suffix != ".py":
         return None
     text = collection_path.read_text("utf-8")
-    is_of_torch = re.search(r"^pytestmark = pytest\.mark\.any_backend$", text, re.M)
+    is_of_torch = re.search(r"^pytestmark = \[?\s*pytest\.mark\.any_backend[,\n]", text, re.M)
     has_others = re.search(r"any_backend\(|every_backend", text)
     return True if is_of_torch and not has_others else None
 
@@ -67,10 +67,12 @@ def _runs_here(item):
 
     The marker of a case counts before that of its function, and this before that of its file.
     """
-    own = [each for each in item.own_markers if each.name == "any_backend"]
+    names = ("any_backend", "every_backend")
+    own = [marker for marker in item.own_markers if marker.name in names]
     marker = own[-1] if own else item.get_closest_marker("any_backend")
-    name = "every" if marker is None else next(iter(marker.args), "torch")
-    return name in ("every", _backend())
+    if marker is None or marker.name == "every_backend":
+        return True
+    return _backend() == next(iter(marker.args), "torch")
 
 
 def pytest_collection_finish():

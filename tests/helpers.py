@@ -20,7 +20,7 @@ if keras.backend.backend() != "torch":
 
 
 # For a test in a file that is marked with `any_backend`.
-every_backend = pytest.mark.any_backend("every")
+every_backend = pytest.mark.every_backend
 
 
 def once(*cases):

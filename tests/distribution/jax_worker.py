@@ -27,7 +27,11 @@ from keras_diet.training.trainers import whole_batches
 from tests.distribution import resume_worker
 from tests.distribution.training import (
     SIZES,
+    UNEQUAL,
     fit,
+    make_batches,
+    make_masked_lm,
+    predictions,
     train_embedder,
 )
 from tests.models.diet_transformer import tiny as translation
@@ -50,6 +54,20 @@ def shards(variables):
     return {
         variable.path: variable.value.sharding.shard_shape(variable.value.shape)
         for variable in variables
+    }
+
+
+def train(distribution):
+    """Losses and, after training, predictions and the shapes of weights on a device."""
+    with distribution.scope() if distribution else contextlib.nullcontext():
+        masked_lm = make_masked_lm()
+        losses = fit(masked_lm, make_batches(UNEQUAL))
+        outputs = predictions(masked_lm)
+    return {
+        "losses": losses,
+        "predictions": outputs,
+        "devices": len(masked_lm.weights[0].value.sharding.device_set),
+        "weights": shards(masked_lm.weights),
     }
 
 
@@ -125,10 +143,8 @@ def run_classifier(distribution, modes=()):
         validation = (ROW_TEXTS[:3], ROW_LABELS[:3])
         fit = functools.partial(task.fit, verbose=0, validation_data=validation)
         results["fit"] = fit(ROW_TEXTS, ROW_LABELS, batch_size=8, epochs=2).history
-        devices = len(task.weights[0].value.sharding.device_set)
-        found = {"results": results, "devices": devices, "shapes": shards(task.weights)}
         if distribution and not modes:
-            return {**found, "rows": sorted(rows), "split": split}
+            return {"results": results, "rows": sorted(rows), "split": split}
         results["fit dataset"] = fit(Rows()).history
         results["train"] = task.train_on_batch(ROW_TEXTS[:3], ROW_LABELS[:3])
         with tempfile.TemporaryDirectory() as folder:
@@ -152,7 +168,7 @@ def run_classifier(distribution, modes=()):
             loaded = type(task).from_preset(folder)
             results[f"{mode} loaded"] = loaded.predict(ROW_TEXTS[:8], verbose=0).tolist()
             shutil.rmtree(folder)
-    return {**found, "rows": sorted(rows), "split": split}
+    return {"results": results, "rows": sorted(rows), "split": split}
 
 
 def first_axes_of_data():
@@ -169,16 +185,17 @@ def first_axes_of_data():
 def main(folder):
     jax.config.update("jax_disable_most_optimizations", True)
     data_parallel = keras.distribution.DataParallel()
-    results = {
+    results = {"one": train(None), "model": train(model_parallel()), "data": train(data_parallel)}
+    results["translation"] = {
+        "one": train_translator(None),
+        "model": train_translator(model_parallel(DietTransformerBackbone)),
+    }
+    results["classifier"] = {
         # New adapters change nothing, so LoRA has the results of `predict`.
         "one": run_classifier(None, modes=("int8",)),
         # Data parallelism splits no weights.
         "data": run_classifier(data_parallel),
         "model": run_classifier(model_parallel(), modes=("int8", "lora")),
-        "translation": {
-            "one": train_translator(None),
-            "model": train_translator(model_parallel(DietTransformerBackbone)),
-        },
     }
     for kind, of_kind in (("one", None), ("data", data_parallel)):
         with of_kind.scope() if of_kind else contextlib.nullcontext():

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.distribution.conftest import check_resumed, finish, start_worker
+from tests.distribution.training import NUM_LAYERS, SIZES
 from tests.helpers import assert_close
 
 pytestmark = pytest.mark.skipif(
@@ -31,8 +32,39 @@ def results(folder):
     return json.loads((folder / "results.json").read_text())
 
 
+@pytest.mark.parametrize("name", ["losses", "predictions"])
+@pytest.mark.parametrize("kind", ["data", "model"])
+def test_devices_train_and_predict_as_one_device(results, kind, name):
+    """Although the parts of a batch have different numbers of masked tokens."""
+    assert (results["one"]["devices"], results[kind]["devices"]) == (1, 8)
+    assert len(np.unique(results["one"]["losses"])) == 3
+    assert_close(results[kind][name], results["one"][name], 1e-4)
+
+
 def test_data_parallel_replicates_weights(results):
-    assert results["data"]["shapes"] == results["one"]["shapes"]
+    assert results["data"]["weights"] == results["one"]["weights"]
+
+
+def test_model_parallel_splits_weights_over_the_mesh(results):
+    full, part = results["one"]["weights"], results["model"]["weights"]
+    head_dim = SIZES["hidden_dim"] // SIZES["num_heads"]
+    half, quarter = SIZES["hidden_dim"] // 2, SIZES["hidden_dim"] // 4
+    intermediate = SIZES["intermediate_dim"] // 4
+    expected = {
+        "token_embedding/embeddings": [SIZES["vocabulary_size"], quarter],
+        "pooled_dense/kernel": [half, quarter],
+        "pooled_dense/bias": [quarter],
+    }
+    for i in range(NUM_LAYERS):
+        block = f"encoder/transformer_layer_{i}"
+        for name in ("query", "key", "value"):
+            expected[f"{block}/self_attention/{name}/kernel"] = [half, 1, head_dim]
+            expected[f"{block}/self_attention/{name}/bias"] = [1, head_dim]
+        expected[f"{block}/self_attention/attention_output/kernel"] = [1, head_dim, half]
+        expected[f"{block}/feedforward_intermediate_dense/kernel"] = [half, intermediate]
+        expected[f"{block}/feedforward_intermediate_dense/bias"] = [intermediate]
+        expected[f"{block}/feedforward_output_dense/kernel"] = [intermediate, half]
+    assert {path: shape for path, shape in part.items() if shape != full[path]} == expected
 
 
 def test_pairs_on_other_devices_are_negatives(results):
@@ -58,8 +90,7 @@ def test_translators_train_and_translate_as_on_one_device(results):
 @pytest.mark.parametrize(("kind", "parts"), [("data", 8), ("model", 2)])
 def test_batches_of_any_size(results, kind, parts):
     """Batches are divided where the devices divide their rows, and computed whole elsewhere."""
-    one, found = (results[name] for name in ("one", kind))
-    assert (one["devices"], found["devices"]) == (1, 8)
+    one, found = (results["classifier"][name] for name in ("one", kind))
     assert len(found["results"]) == (5 if kind == "data" else 13)
     expected = {**one["results"], "lora": one["results"]["predict"][:8]}
     for name, result in found["results"].items():

@@ -38,7 +38,9 @@ class BiasSpec:
 
     Attributes:
         layer: The class.
-        score: A function of `The papers`.
+        score: `score(bias, weights, head, i, j)` returns the score by the paper of a query at `i`
+            and a key at `j`. If the layer reads the content, it also gets the hidden states of the
+            query and of all keys.
         sizes: Arguments of the class. None has its default value.
         distance_only: Whether the layer says that its scores depend on the distance alone.
         any_length: Whether it has scores for any length, without a `max_length`.

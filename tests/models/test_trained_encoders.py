@@ -66,8 +66,11 @@ def assert_same_states(backbone, model, tolerance=2e-5):
     assert_close(states(backbone, inputs), states(model, inputs), tolerance)
 
 
-# One of each mechanism. `tests/cross_backend` compares the backends.
-ON_EACH_BACKEND = ("albert", "deberta-v2", "esm", "modernbert", "t5")
+# One of each mechanism: layers, positions, embeddings and networks.
+ON_EACH_BACKEND = (
+    *("albert", "deberta", "deberta-v2", "esm", "electra", "gte"),
+    *("jina_bert", "modernbert", "mpnet", "roformer", "t5"),
+)
 
 
 @every_backend

@@ -94,7 +94,6 @@ def test_numbers_and_gradients(name, weights, rng):
     assert np.abs(found).max() > 1e-2
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("name", LOSSES)
 def test_weights_count_examples(name, rng):
     """An example with the weight 2 counts as twice the example, and with 0 it is left out."""
@@ -118,7 +117,6 @@ def test_gradients_are_finite(name, rng):
     assert np.isfinite(gradients(lambda: loss(0 * labels, variable.value), [variable])[0]).all()
 
 
-@pytest.mark.any_backend
 @pytest.mark.parametrize("name", LOSSES)
 def test_half_precision(name, rng):
     """The loss of embeddings in bfloat16 is the loss of these numbers in float32."""

@@ -161,8 +161,9 @@ def attend_in_blocks(
         query: Tensor `(B, T, H, key_dim)`.
         key: Tensor `(B, S, H, key_dim)`.
         value: Tensor `(B, S, H, value_dim)`.
-        terms: The terms of all queries, without features. A bias layer is asked for the rows of
-            each block. The last block has the remaining queries.
+        terms: The terms of all queries, without features. Their plan has the number of queries of
+            a block, and the last block has the remaining ones. A bias layer is asked for the rows
+            of each block.
     """
     bias, mask = terms.bias, terms.attention_mask
     has_bias_rows = bias is not None and not terms.has_bias_layer and _has_rows(bias)

@@ -31,6 +31,10 @@ from keras_diet.types import DType
 TARGETS = ("diet_abs", "diet_rel", "diet_abs_input", "input", "none")
 _WITH_INPUT = ("input", "diet_abs_input")
 _LIKE_BERT = {"position_encoding": "input", "segment_encoding": "input"}
+_ARGUMENTS = (
+    *("vocabulary_size", "num_layers", "num_heads", "hidden_dim", "intermediate_dim", "dropout"),
+    *("max_sequence_length", "num_segments"),
+)
 
 
 def convert_bert(
@@ -190,7 +194,8 @@ def copy_bert(cls: type[keras.Model], bert: Any) -> keras.Model:
             "preset of one, a BERT of `transformers`, or a folder with Hugging Face's BERT. "
             f"Received: bert={bert!r}"
         )
-    copy = cls.from_config({**original.get_config(), **_LIKE_BERT})
+    arguments = {name: getattr(original, name) for name in _ARGUMENTS}
+    copy = cls(**arguments, **_LIKE_BERT, dtype=original.dtype_policy)
     copy.set_weights(original.get_weights())
     return copy
 

@@ -14,8 +14,8 @@ from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
 from keras_diet.models.diet_bert.hugging_face.architectures import ARCHITECTURES, type_of
 from keras_diet.models.diet_bert.hugging_face.checkpoint import read_checkpoint
 from keras_diet.models.diet_bert.hugging_face.heads import (
-    NO_HEAD,
     QUESTION_ANSWERER,
+    TEXT_EMBEDDER,
     Head,
     read_sentence_settings,
 )
@@ -225,7 +225,7 @@ class DietBertTask(DocumentInputs, HubTask):
         names_classes = bool(given.keys() & {"num_classes", "class_names"})
         if checkpoint is not None and has_head:
             head.assign(task, checkpoint, architecture)
-        elif checkpoint is not None and head is not NO_HEAD and not names_classes:
+        elif checkpoint is not None and head is not TEXT_EMBEDDER and not names_classes:
             warnings.warn(
                 f"{checkpoint.source} has no head for this task. The head has new weights, so "
                 "train it before you use it.",

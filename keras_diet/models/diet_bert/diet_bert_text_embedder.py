@@ -19,7 +19,7 @@ from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.layers.transformer.recomputed_call import call_in_chunks
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
-from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD
+from keras_diet.models.diet_bert.hugging_face.heads import TEXT_EMBEDDER
 from keras_diet.models.hub.document_inputs import gather_tokens
 from keras_diet.models.hub.losses import is_of_keras, of_output
 from keras_diet.models.hub.preprocessor import PackingPreprocessor
@@ -198,7 +198,7 @@ class DietBertTextEmbedder(TextsOfExamples, DietBertTask, TextEmbedder):
 
     preprocessor_cls = DietBertTextEmbedderPreprocessor
     output_kind = "embeddings"
-    trained_head = NO_HEAD
+    trained_head = TEXT_EMBEDDER
 
     @takes_arguments_of(HubTask)
     def __init__(

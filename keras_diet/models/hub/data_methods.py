@@ -179,8 +179,12 @@ class DataMethods(InferenceMethods):
     def _as_arrays(self, source, training):
         """Return batches of columns as batches of the arrays that the model takes."""
         preprocessor = self.host_preprocessor
+
+        def make(rows, generator):
+            return self.make_batch(keras.utils.unpack_x_y_sample_weight(rows), generator)
+
         return source.map(
-            self.make_batch,
+            make,
             same_epochs=not training,
             varies_length=bool(preprocessor.length_buckets),
             same_size=not preprocessor.packed,
@@ -222,7 +226,7 @@ class DataMethods(InferenceMethods):
     def make_batch(self, rows: Columns, generator: np.random.Generator) -> tuple[Any, ...]:
         """Return the arrays that the model takes for some rows of `columns`."""
         preprocessor = self.host_preprocessor
-        batch = preprocessor.make_batch(keras.utils.unpack_x_y_sample_weight(rows), generator)
+        batch = preprocessor.make_batch(rows, generator)
         if self.token_inputs:
             # For example, there may be more texts than segments.
             tokens = without_documents(batch[0]) if preprocessor.packed else batch[0]

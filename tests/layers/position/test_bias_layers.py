@@ -176,6 +176,13 @@ def test_gradients_equal_finite_differences(rng, name):
         for index in [indices[i] for i in rng.choice(len(indices), min(4, len(indices)), False)]:
             slope = reference.finite_difference(loss, values[weight.name], index)
             np.testing.assert_allclose(gradient[index], slope, 2e-3, 2e-4, err_msg=weight.path)
+    if has_scores_by_distance(bias):
+        by_distance = gradients(
+            lambda: weighted_sum(scores_by_distance(bias, query, key, 2), random),
+            bias.trainable_weights,
+        )
+        for actual, gradient in zip(by_distance, found, strict=True):
+            assert_close(actual, gradient, 1e-4)
 
 
 @pytest.mark.parametrize("name", ["relative", *once(*(name for name in ALL if name != "relative"))])

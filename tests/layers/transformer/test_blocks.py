@@ -142,6 +142,22 @@ def test_dropout_drops_each_sublayer(rng, make, name):
     assert_close(outputs[3], outputs[2], 1e-6)
 
 
+@any_backend
+@pytest.mark.parametrize("normalize_first", [False, True])
+def test_dropout_leaves_the_residual(rng, normalize_first):
+    x, bias = encoder_inputs(rng)
+    block = encoder_block(rng, dropout=0.5, normalize_first=normalize_first)
+    for layer in (block.self_attention_dropout, block.feedforward_dropout):
+        layer.call = lambda inputs, training: inputs * 0.0 if training else inputs
+    expected = x
+    if not normalize_first:
+        weights = block_weights(block)
+        for name in ("attention_norm", "output_norm"):
+            gamma, beta = weights[f"{name}_gamma"], weights[f"{name}_beta"]
+            expected = reference.layer_norm(expected, gamma, beta, 1e-12)
+    assert_close(block(x, attention_bias=bias, training=True), expected)
+
+
 def test_encoder_as_a_layer(rng):
     x, bias = encoder_inputs(rng)
     attention = RelativeMultiHeadAttention(NUM_HEADS, 2, max_distance=4, name="own")

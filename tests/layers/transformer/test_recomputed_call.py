@@ -19,7 +19,7 @@ from keras_diet.layers import (
     RelativePositionBias,
 )
 from keras_diet.layers.transformer.recomputed_call import call_recomputed
-from tests.helpers import once, randomize, to_numpy, weighted_sum
+from tests.helpers import assert_close, gradients, once, randomize, to_numpy, weighted_sum
 
 BACKEND = keras.backend.backend()
 BATCH, LENGTH, SOURCE, HIDDEN, NUM_HEADS = 2, 5, 7, 12, 3
@@ -48,7 +48,7 @@ STACKS = {
         **{"gated": True, "use_bias": False, "normalization": "rms_norm"},
     },
     "bfloat16": {"position_encoding": "rotary", "dtype": "mixed_bfloat16"},
-    # Its blocks have two attention layers and several outputs, and gradients reach the source.
+    # Its blocks have two attention layers and several outputs.
     # Keras attaches masks to its inputs.
     "decoder": {"stack_class": DietDecoder, "inputs": {"padding_mask": None}},
     # Two layers share the weights of a bias, and each computes its scores.
@@ -231,6 +231,40 @@ def test_every_kind_of_term(name, recompute):
         )
     )
     assert_equal(found, expected, 2e-2 if name == "bfloat16" else 1e-6)
+
+
+def of_encoder(stack, x, pairs):
+    return stack(x, pairs=pairs, training=True)
+
+
+def of_decoder(stack, x, source):
+    return stack(x, source, training=True)
+
+
+@pytest.mark.parametrize("recompute", ["block", *once("attention")])
+@pytest.mark.parametrize(
+    "call, shape, arguments",
+    [
+        (of_encoder, (BATCH, LENGTH, LENGTH, 4), {"pair_dim": 4}),
+        (of_decoder, (BATCH, SOURCE, HIDDEN), {"stack_class": DietDecoder}),
+    ],
+    ids=["pairs", "source"],
+)
+def test_gradients_reach_the_inputs(call, shape, arguments, recompute):
+    arguments = {**arguments, "dropout": 0.0, "activation_dropout": 0.0}
+    found = []
+    for each in ("none", recompute):
+        stack = stack_of(each, 1, **arguments)
+        inputs = [keras.Variable(normal(*size)) for size in ((BATCH, LENGTH, HIDDEN), shape)]
+
+        def loss(stack=stack, inputs=inputs):
+            output = call(stack, *map(ops.convert_to_tensor, inputs))
+            return weighted_sum(output, normal(BATCH, LENGTH, HIDDEN))
+
+        found.append(gradients(loss, inputs))
+    for actual, expected in zip(*found, strict=True):
+        assert_close(actual, expected)
+        assert np.abs(expected).max() > 1e-3, "no gradient reaches an input"
 
 
 class NoisyAttention(BiasedMultiHeadAttention):

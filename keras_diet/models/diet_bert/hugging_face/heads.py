@@ -298,4 +298,5 @@ TEXT_RERANKER = Head(("ForSequenceClassification",), _of_reranker, _scores, _log
 TOKEN_CLASSIFIER = Head(("ForTokenClassification",), _classes, _labels)
 QUESTION_ANSWERER = Head(("ForQuestionAnswering",), outputs=_start_and_end)
 MASKED_LM = Head(("ForMaskedLM", "BertForPreTraining"), _of_masked_lm, outputs=_of_all_tokens)
-NO_HEAD = Head((), _pooling, outputs=_hidden_states)
+NO_HEAD = Head((), outputs=_hidden_states)
+TEXT_EMBEDDER = Head((), _pooling, outputs=_hidden_states)
