@@ -4,7 +4,7 @@ import functools
 import math
 import sys
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from numbers import Real
 from typing import Any
 
@@ -29,8 +29,9 @@ def source_of(
     shuffle: bool = False,
     steps: int | None = None,
     seed: int | None = None,
+    read: Callable[..., Columns] | None = None,
 ) -> EpochDataset:
-    """Return the data of a user as batches. An `EpochDataset` is left as it is.
+    """Return the data of a user as batches, with the columns that `read` makes of it.
 
     Args:
         x: Columns, or a dataset of batches: `keras.utils.PyDataset`, Grain, `tf.data`, a PyTorch
@@ -44,13 +45,17 @@ def source_of(
         steps: int or `None`. If the length of a dataset is not known, `None` reads it once to count
             its batches. Otherwise it is read again and again. Defaults to `None`.
         seed: int or `None`. As in `EpochDataset`. Defaults to `None`.
+        read: Function of `x`, `y` and `sample_weight`, which checks them and returns columns. It
+            gets all rows of columns at once, and each batch of a dataset. Defaults to `None`, which
+            leaves the data as it is. An `EpochDataset` is always left as it is.
 
     Raises:
         ValueError: If columns have other lengths, if a dataset has no batches, or if an argument
             belongs to a dataset that has it already.
     """
     if is_columns(x):
-        return Rows((x, y, sample_weight), batch_size, shuffle, seed)
+        columns = (x, y, sample_weight) if read is None else read(x, y, sample_weight)
+        return Rows(columns, batch_size, shuffle, seed)
     given = {"y": y, "sample_weight": sample_weight, "batch_size": batch_size}
     for name, value in given.items():
         if value is not None:
@@ -60,6 +65,13 @@ def source_of(
             )
     if isinstance(x, EpochDataset):
         return x
+    source = _source_of_batches(x, shuffle, steps, seed)
+    if read is None:
+        return source
+    return source.map(lambda batch, _: packed(*read(*parts_of(batch))), same_size=True)
+
+
+def _source_of_batches(x, shuffle, steps, seed):
     if isinstance(x, Iterator):
         return OnePass(x, seed)
     num_batches = _length(x, steps)

@@ -1,5 +1,6 @@
 """How a model gets from the data of a user to batches of token ids."""
 
+import functools
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -8,9 +9,9 @@ import keras
 import numpy as np
 
 from keras_diet.data.columns import arrays, as_rows, is_columns, map_columns, split, take
-from keras_diet.data.epoch_dataset import EpochDataset, warn_of_workers
-from keras_diet.data.for_keras import for_keras
-from keras_diet.data.sources import packed, parts_of, source_of
+from keras_diet.data.epoch_dataset import EpochDataset
+from keras_diet.data.for_keras import for_keras, without_preprocessor
+from keras_diet.data.sources import packed, source_of
 from keras_diet.models.hub.classes import (
     Classes,
     checked_class_weight,
@@ -159,36 +160,29 @@ class DataMethods(InferenceMethods):
         """
         # The vocabulary of a preset is read after the model is built.
         check_preprocessor_fits(self)
-
-        def read(*parts):
-            columns = self._read(labels, *parts)
-            return arrays(columns) if self.preprocessor is None else columns
-
-        is_dataset = not is_columns(x)
-        if not is_dataset:
-            x, y, sample_weight = read(x, y, sample_weight)
         # `predict` draws nothing from NumPy's generator.
         seed = None if training else 0
-        source = source_of(x, y, sample_weight, batch_size, shuffle, steps, seed)
-        if source is x:
-            return source
-        if is_dataset:
-            source = source.map(lambda batch, _: packed(*read(*parts_of(batch))), same_size=True)
-        return source if self.preprocessor is None else self._as_arrays(source, training)
+        read = functools.partial(self._read, labels)
+        if self.preprocessor is None:
+            return source_of(
+                x, y, sample_weight, batch_size, shuffle, steps, seed, lambda *p: arrays(read(*p))
+            )
+        source = source_of(x, y, sample_weight, batch_size, shuffle, steps, seed, read)
+        return x if source is x else source.map(**self._arguments_of_map(training))
 
-    def _as_arrays(self, source, training):
-        """Return batches of columns as batches of the arrays that the model takes."""
-        preprocessor = self.host_preprocessor
+    def _arguments_of_map(self, training):
+        """Return how rows of columns become the arrays that the model takes."""
 
         def make(rows, generator):
             return self.make_batch(keras.utils.unpack_x_y_sample_weight(rows), generator)
 
-        return source.map(
-            make,
-            same_epochs=not training,
-            varies_length=bool(preprocessor.length_buckets),
-            same_size=not preprocessor.packed,
-        )
+        preprocessor = self.host_preprocessor
+        return {
+            "function": make,
+            "same_epochs": not training,
+            "varies_length": bool(preprocessor.length_buckets),
+            "same_size": not preprocessor.packed,
+        }
 
     def predict_sorted(
         self, x: Any, batch_size: int | None, verbose: Any = 0, callbacks: Any = None
@@ -205,7 +199,7 @@ class DataMethods(InferenceMethods):
         sizes = np.sum([list(map(len, part)) for part in parts], axis=0)
         order = np.argsort(0 * sizes if preprocessor.packed else -sizes, kind="stable")
         source = source_of(take(x, order), batch_size=batch_size, seed=0)
-        data = self._as_arrays(source, training=False)
+        data = source.map(**self._arguments_of_map(training=False))
         found = self.infer(data, None, verbose, None, callbacks)
         return found[np.argsort(order)]
 
@@ -238,12 +232,8 @@ class DataMethods(InferenceMethods):
         if isinstance(x, EpochDataset) or self.preprocessor is not None:
             data = self.batches(x, y, sample_weight, batch_size, **arguments)
             return for_keras(data), None, None
-        if is_columns(x):
-            return self._read(True, x, y, sample_weight)
-        # Keras reads datasets of arrays itself.
-        if isinstance(x, keras.utils.PyDataset):
-            warn_of_workers(x)
-        return x, y, sample_weight
+        read = functools.partial(self._read, True)
+        return without_preprocessor(x, y, sample_weight, read)
 
     def checked_ids(self, x: Any, y: Any = None, sample_weight: Any = None) -> Columns:
         """Return arrays of token ids, and their labels and weights as numbers, after checking them.
