@@ -19,6 +19,7 @@ import tensorflow as tf
 from tests.distribution import resume_worker
 from tests.distribution.training import (
     BATCH_SIZE,
+    eager_steps,
     fit,
     make_batches,
     make_masked_lm,
@@ -72,11 +73,10 @@ def compare(strategy):
     with strategy.scope():
         two["embedder"] = train_embedder("multiple_negatives")
     # One device needs no compiler for three steps.
-    tf.config.run_functions_eagerly(True)
-    masked_lm = make_masked_lm()
-    one = {"losses": fit(masked_lm, make_batches()), "predictions": predictions(masked_lm)}
-    one["embedder"] = train_embedder("multiple_negatives")
-    tf.config.run_functions_eagerly(False)
+    with eager_steps():
+        masked_lm = make_masked_lm()
+        one = {"losses": fit(masked_lm, make_batches()), "predictions": predictions(masked_lm)}
+        one["embedder"] = train_embedder("multiple_negatives")
     return {"replicas": strategy.num_replicas_in_sync, "shapes": shapes, "one": one, "two": two}
 
 

@@ -1,5 +1,7 @@
 """Models, batches and a training loop for the comparison of one device with several."""
 
+from unittest import mock
+
 import keras
 import numpy as np
 
@@ -8,6 +10,8 @@ from keras_diet.training import CoSENTLoss, MultipleNegativesRankingLoss
 from tests.helpers import to_numpy
 from tests.models.tiny import randomize_weights
 
+# `tests/models/test_layout_map.py` has the weights of other encodings.
+NUM_LAYERS = 1
 # Masked tokens of each sequence of a batch. The halves of the batch have different numbers.
 UNEQUAL = (1, 1, 1, 1, 3, 3, 3, 3)
 STEPS = 3
@@ -27,7 +31,7 @@ SIZES = {
 
 def make_masked_lm():
     """A masked LM with the same weights in every call. Its pooler is not trained."""
-    backbone = DietBertBackbone(**SIZES, num_layers=1, position_encoding="diet_abs")
+    backbone = DietBertBackbone(**SIZES, num_layers=NUM_LAYERS, position_encoding="diet_abs")
     backbone.pooled_dense.trainable = False
     masked_lm = randomize_weights(DietBertMaskedLM(backbone, compile=False))
     # Adam would hide a wrong scale of the gradients.
@@ -140,3 +144,9 @@ def predictions(masked_lm):
     first, second = (inputs for inputs, _, _ in make_batches()[:2])
     inputs = {name: np.concatenate([first[name], second[name][:3]]) for name in first}
     return masked_lm.predict(inputs, BATCH_SIZE, verbose=0).tolist()
+
+
+def eager_steps():
+    """A context where the steps of models are eager."""
+    eager = property(lambda trainer: True, lambda trainer, value: None)
+    return mock.patch.object(keras.Model, "run_eagerly", eager)
