@@ -113,7 +113,7 @@ def scores_by_distance(bias, query, key, start):
     scores = sum(ops.einsum("bthr,bshr->bhts", *pair) for pair in terms.features)
     if terms.by_distance is not None:
         columns = np.arange(lengths[1]) - np.arange(lengths[0])[:, None] + lengths[0] - 1
-        scores = scores + terms.by_distance[None][:, :, columns]
+        scores = scores + ops.take(terms.by_distance, columns, axis=1)[None]
     return ops.broadcast_to(scores, (1, NUM_HEADS, *lengths))
 
 
