@@ -88,8 +88,9 @@ def scale(backbone: Any, run: dict[str, Any]) -> float | None:
 def stddev_of_scores(backbone: Any, layer: int = 0) -> float:
     """Return the standard deviation of the positional scores of a layer, without `[CLS]`."""
     scores = analysis.position_scores(backbone)[layer][:, 1:, 1:]
-    positions = input_positions(encoder_parts(backbone), backbone.max_sequence_length)
-    if positions is not None:
+    encoding = backbone.input_encoding
+    if encoding is not None and encoding.position_embedding is not None:
+        positions = input_positions(encoder_parts(backbone), backbone.max_sequence_length)
         # The first normalization divides tokens and positions by the root of this sum.
         tokens = float32_array(backbone.token_embedding.embeddings)
         scores = scores / (np.square(positions).mean() + np.square(tokens).mean())
