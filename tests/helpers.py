@@ -108,6 +108,15 @@ def compiled(function):
     return jax.jit(function)
 
 
+def compiled_program(function, **options):
+    """`function`, compiled as a program that holds for these arguments. TensorFlow has options."""
+    if keras.backend.backend() != "tensorflow":
+        return compiled(function)
+    import tensorflow as tf
+
+    return tf.function(function, **options)
+
+
 def randomize(layer, rng, scale=0.3):
     """Give every weight of `layer` random values of standard deviation `scale`; return `layer`."""
     for weight in layer.weights:

@@ -1,6 +1,7 @@
 """The table of all bias layers, and of their scores by the papers."""
 
 import dataclasses
+import functools
 import inspect
 from collections.abc import Callable
 
@@ -71,6 +72,8 @@ class BiasSpec:
 
 # === The papers ===
 
+sinusoids = functools.cache(reference.sinusoidal_positions)
+
 # Each function returns the score of a query at `i` and a key at `j` for a head. A bias that reads
 # the content also gets the hidden states of the query and of all keys.
 
@@ -115,11 +118,8 @@ def kerple(bias, weights, head, i, j):
 
 def sandwich(bias, weights, head, i, j):
     """`(p_i . p_j - p_i . p_i) / c_h` of sinusoidal positions `p` (Chi et al.)."""
-    frequencies = 10000.0 ** (-np.arange(0, bias.position_dim, 2) / bias.position_dim)
-    query, key = (
-        np.concatenate([np.sin(at * frequencies), np.cos(at * frequencies)]) for at in (i, j)
-    )
-    return (query @ key - query @ query) / (8 * (head + 1) / bias.num_heads)
+    positions = sinusoids(max(i, j) + 1, bias.position_dim)
+    return positions[i] @ (positions[j] - positions[i]) / (8 * (head + 1) / bias.num_heads)
 
 
 def fire(bias, weights, head, i, j):

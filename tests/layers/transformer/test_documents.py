@@ -14,12 +14,19 @@ from keras_diet import layers as L
 from keras_diet.layers.attention import dot_product, plan, prepared_terms
 from keras_diet.layers.attention.score_terms import positions_in_documents
 from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
-from tests.helpers import assert_close, gradients, once, randomize, to_numpy, weighted_sum
+from tests.helpers import (
+    assert_close,
+    compiled_program,
+    gradients,
+    once,
+    randomize,
+    to_numpy,
+    weighted_sum,
+)
 from tests.layers import diet_encoders
 from tests.layers.attention.test_as_keras import Overriding
 from tests.layers.bias_layers import Distances, is_distance_only, reads_content
 from tests.layers.diet_encoders import HIDDEN, NUM_HEADS, Slopes
-from tests.layers.transformer.test_stacks import compiled
 
 # Documents of 3, 1, 4, 2 and 5 tokens, and padding.
 IDS = np.array([[3, 3, 3, 1, 7, 7, 7, 7, 0], [2, 2, 5, 5, 5, 5, 5, 0, 0]], "int32")
@@ -101,7 +108,7 @@ def test_outputs_and_gradients_equal_those_of_separate_sequences(rng, name):
     factors = rng.normal(size=x.shape).astype("float32") * (IDS > 0)[..., None]
     arguments = {"segment_ids": segment_ids, "document_ids": IDS}
     found = gradients_of(encoder, x, factors, **arguments)
-    call = compiled(
+    call = compiled_program(
         lambda x, ids: encoder(x, segment_ids=segment_ids, document_ids=ids), jit_compile=True
     )
     assert_close(

@@ -48,8 +48,7 @@ STACKS = {
         **{"gated": True, "use_bias": False, "normalization": "rms_norm"},
     },
     "bfloat16": {"position_encoding": "rotary", "dtype": "mixed_bfloat16"},
-    # Its blocks have two attention layers and several outputs.
-    # Keras attaches masks to its inputs.
+    # Its blocks have two attention layers and several outputs, and Keras attaches masks to inputs.
     "decoder": {"stack_class": DietDecoder, "inputs": {"padding_mask": None}},
     # Two layers share the weights of a bias, and each computes its scores.
     "forgetting": {
@@ -226,9 +225,7 @@ def test_every_kind_of_term(name, recompute):
     inputs = arguments.pop("inputs", {})
     expected, found = (
         results(stack, call_of(stack, inputs), WAYS[0])
-        for stack in (
-            stack_of(each, **{"num_layers": 1, **arguments}) for each in ("none", recompute)
-        )
+        for stack in (stack_of(each, **arguments) for each in ("none", recompute))
     )
     assert_equal(found, expected, 2e-2 if name == "bfloat16" else 1e-6)
 

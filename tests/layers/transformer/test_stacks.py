@@ -23,6 +23,7 @@ from tests.helpers import (
     assert_weights_start_differently,
     check_config,
     check_layer,
+    compiled_program,
     once,
     to_numpy,
 )
@@ -104,19 +105,6 @@ def make_decoder(name, rng, **kwargs):
 def call_encoder(encoder, rng):
     x, segment_ids = make_inputs(rng)
     return encoder(x, segment_ids=segment_ids, padding_mask=VALID)
-
-
-def compiled(function, **options):
-    """`function`, compiled as a program that holds for these arguments. TensorFlow has options."""
-    if keras.backend.backend() == "jax":
-        import jax
-
-        return jax.jit(function)
-    if keras.backend.backend() == "tensorflow":
-        import tensorflow as tf
-
-        return tf.function(function, **options)
-    return function
 
 
 # === Against the reference ===
@@ -270,7 +258,7 @@ def test_a_compiled_loop_equals_the_full_pass(rng, name, additions):
     _, source = diet_decoders.make_inputs(rng)
     target = rng.normal(size=(3 * BATCH, 5, diet_decoders.HIDDEN)).astype("float32")
 
-    @compiled
+    @compiled_program
     def both(target, source, valid):
         def step(index, state):
             outputs, memory = state
