@@ -7,7 +7,7 @@ from keras import ops, tree
 
 from keras_diet._compat import get_keras_mask, set_keras_mask
 from keras_diet.layers import BiasedMultiHeadAttention, BiasedTransformerDecoder
-from tests.helpers import assert_close, once, randomize, to_numpy
+from tests.helpers import assert_close, compiled_program, once, randomize, to_numpy
 from tests.layers.diet_decoders import (
     BATCH,
     HIDDEN,
@@ -25,7 +25,6 @@ from tests.layers.diet_decoders import (
     make_decoder,
     make_inputs,
 )
-from tests.layers.transformer.test_stacks import compiled
 
 any_backend = pytest.mark.any_backend
 
@@ -153,7 +152,7 @@ BLOCKWISE = {"attention_implementation": "blockwise", "position_encoding": "diet
 def test_arguments(rng, arguments):
     decoder = make_decoder(rng, **arguments)
 
-    @compiled
+    @compiled_program
     def both(target, source):
         memory = decoder.start_memory(BATCH, MEMORY, source)
         return decode(decoder, target, memory, (2, 3))[0], decoder(target, source)
