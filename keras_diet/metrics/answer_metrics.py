@@ -3,7 +3,6 @@
 import collections
 import re
 import string
-import sys
 import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 
@@ -20,9 +19,6 @@ _ARTICLES = {
     "zh": "",
 }
 _ASCII_PUNCTUATION = dict.fromkeys(map(ord, string.punctuation))
-_ALL_PUNCTUATION = _ASCII_PUNCTUATION | {
-    code: None for code in range(sys.maxunicode + 1) if unicodedata.category(chr(code))[0] == "P"
-}
 # The Chinese characters that the official script separates.
 _CHINESE_CHARACTER = re.compile("([\u4e00-\u9fa5])")
 
@@ -115,7 +111,8 @@ def normalize_mlqa(answer: str, language: str) -> str:
      - [Lewis et al., 2020](https://arxiv.org/abs/1910.07475)
     """
     validation.choice("language", language, list(_ARTICLES))
-    answer = answer.lower().translate(_ALL_PUNCTUATION)
+    answer = answer.lower().translate(_ASCII_PUNCTUATION)
+    answer = "".join(each for each in answer if unicodedata.category(each)[0] != "P")
     if _ARTICLES[language]:
         answer = re.sub(_ARTICLES[language], " ", answer)
     if language == "zh":
