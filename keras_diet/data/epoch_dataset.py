@@ -1,5 +1,6 @@
 """The base class of data that can be read from any epoch and any batch on."""
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -15,13 +16,14 @@ class EpochDataset(keras.utils.PyDataset):
     So a training can resume at any batch, and two readers of the same data get the same batches.
     The batches are arrays that a model takes: `(x,)`, `(x, y)` or `(x, y, sample_weight)`. The
     models of this library hand an `EpochDataset` to Keras as it is, without their preprocessor.
-    One thread reads it, because Keras loses batches with several `workers`.
 
     A subclass implements `batch` and `num_batches`.
 
     Args:
         seed: int or `None`. Seed of all that is random. Defaults to `None`, which draws it from
             NumPy's global generator, so that `keras.utils.set_random_seed` determines it.
+        **kwargs: Keyword arguments of `keras.utils.PyDataset`. Several `workers` give a warning,
+            because Keras would lose batches. Batches are read in one thread.
 
     Attributes:
         epoch: int. The epoch whose batches `dataset[index]` returns. `fit` counts it up, also if
@@ -50,8 +52,10 @@ class EpochDataset(keras.utils.PyDataset):
     # Whether a batch can only be read after those before it.
     in_order = False
 
-    def __init__(self, seed: int | None = None) -> None:
-        super().__init__()
+    def __init__(self, seed: int | None = None, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        warn_of_workers(self)
+        self.workers, self.use_multiprocessing = 1, False
         self.has_own_seed = seed is not None
         self.seed = int(np.random.randint(2**31)) if seed is None else seed
         self.epoch = 0
@@ -171,3 +175,16 @@ class MappedBatches(EpochDataset):
     def set_state(self, state: Any) -> None:
         """Take what `state` returned in an earlier process."""
         self.source.set_state(state)
+
+
+def warn_of_workers(data: keras.utils.PyDataset) -> None:
+    """Warn of a dataset that Keras would read in several threads or processes."""
+    if data.workers > 1 or data.use_multiprocessing:
+        warnings.warn(
+            "Keras loses batches of a dataset with several workers, and reads some before "
+            "`on_epoch_begin` (keras issues 20394 and 23283). Received: "
+            f"workers={data.workers}, use_multiprocessing={data.use_multiprocessing}. "
+            "`EpochDataset` and data with texts are read in one thread. Pass `workers=1`, or a "
+            "`DataLoader` of PyTorch, which has its own workers.",
+            stacklevel=3,
+        )

@@ -9,10 +9,11 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_diet.data.columns import arrays
-from keras_diet.data.epoch_dataset import EpochDataset
+from keras_diet.data.columns import arrays, is_columns
+from keras_diet.data.epoch_dataset import EpochDataset, warn_of_workers
 from keras_diet.data.random_states import seeded
 from keras_diet.data.sources import OnePass
+from keras_diet.types import Columns
 
 # The rows of a batch, the texts of an example, and the tokens of a text.
 _ALL_AXES: tuple[int, ...] = (0, 1, 2)
@@ -42,6 +43,20 @@ def for_keras(data: EpochDataset) -> Any:
         data.on_epoch_end()
 
     return tf_dataset_of(one_epoch, data.num_batches, [data.batch(0, 0)], _ALL_AXES)
+
+
+def without_preprocessor(
+    x: Any, y: Any, sample_weight: Any, read: Callable[..., Columns]
+) -> Columns:
+    """Return what a user passes: columns after `read` has checked them, and datasets as they are.
+
+    Keras reads arrays and datasets of arrays itself.
+    """
+    if is_columns(x):
+        return read(x, y, sample_weight)
+    if isinstance(x, keras.utils.PyDataset):
+        warn_of_workers(x)
+    return x, y, sample_weight
 
 
 def tf_dataset_of(

@@ -4,7 +4,6 @@ import functools
 import math
 import sys
 import threading
-import warnings
 from collections.abc import Callable, Iterator
 from numbers import Real
 from typing import Any
@@ -14,7 +13,7 @@ import numpy as np
 
 from keras_diet import validation
 from keras_diet.data.columns import holds_text, is_columns, number_of_rows, take
-from keras_diet.data.epoch_dataset import EpochDataset
+from keras_diet.data.epoch_dataset import EpochDataset, warn_of_workers
 from keras_diet.types import Columns
 
 BATCH_SIZE = 32
@@ -73,7 +72,6 @@ def source_of(
 
 
 def _source_of_batches(x, shuffle, steps, seed):
-    _warn_of_workers(x)
     if isinstance(x, Iterator):
         return OnePass(x, seed)
     num_batches = _length(x, steps)
@@ -82,31 +80,6 @@ def _source_of_batches(x, shuffle, steps, seed):
     if hasattr(x, "__getitem__"):
         return Items(x, num_batches, shuffle and num_batches is not None, seed)
     return Passes(x, num_batches, seed)
-
-
-def without_preprocessor(
-    x: Any, y: Any, sample_weight: Any, read: Callable[..., Columns]
-) -> Columns:
-    """Return what a user passes: columns after `read` has checked them, and datasets as they are.
-
-    Keras reads arrays and datasets of arrays itself.
-    """
-    _warn_of_workers(x)
-    return read(x, y, sample_weight) if is_columns(x) else (x, y, sample_weight)
-
-
-def _warn_of_workers(data):
-    """Warn of a dataset that Keras would read in several threads or processes."""
-    is_of_keras = isinstance(data, keras.utils.PyDataset)
-    if is_of_keras and (data.workers > 1 or data.use_multiprocessing):
-        warnings.warn(
-            "Keras loses batches of a dataset with several workers, and reads some before "
-            "`on_epoch_begin` (keras issues 20394 and 23283). Received: "
-            f"workers={data.workers}, use_multiprocessing={data.use_multiprocessing}. "
-            "`EpochDataset` and data with texts are read in one thread. Pass `workers=1`, or a "
-            "`DataLoader` of PyTorch, which has its own workers.",
-            stacklevel=3,
-        )
 
 
 def parts_of(batch: Any) -> Columns:
@@ -168,6 +141,8 @@ class Items(EpochDataset):
         self, data: Any, num_batches: int | None, shuffle: bool, seed: int | None = None
     ) -> None:
         self.is_of_keras = isinstance(data, keras.utils.PyDataset)
+        if self.is_of_keras:
+            warn_of_workers(data)
         super().__init__(seed)
         self.data = data
         self.num_batches = num_batches

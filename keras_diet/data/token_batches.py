@@ -34,6 +34,7 @@ class TokenBatches(EpochDataset):
         seed: int. Defaults to `0`.
         preprocessor: Function of the columns of a batch, each a list, that returns the arrays for
             the model. Defaults to `None`, which returns the lists.
+        **kwargs: Keyword arguments of `keras.utils.PyDataset`.
 
     Raises:
         ValueError: If the columns and `lengths` are empty or of different lengths. If
@@ -68,8 +69,9 @@ class TokenBatches(EpochDataset):
         tokens_per_batch: int = 4096,
         seed: int = 0,
         preprocessor: Callable[..., tuple[Any, ...]] | None = None,
+        **kwargs: Any,
     ) -> None:
-        super().__init__(seed)
+        super().__init__(seed, **kwargs)
         self.columns = columns
         self.preprocessor = preprocessor
         if lengths is None and preprocessor is not None:

@@ -76,11 +76,35 @@ class Slow(keras.utils.PyDataset):
         return TEXTS[index : index + 2], np.array([0, 1])
 
 
+class SeenNumbers(Numbers):
+    def __init__(self, **kwargs):
+        super().__init__(**kwargs)
+        self.seen = []
+
+    def batch(self, epoch, index):
+        self.seen.append((epoch, index))
+        return super().batch(epoch, index)
+
+
+def dense():
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    return model
+
+
 def assert_reads_three_epochs(seen):
     """Before the first step, Keras may read a batch, and end an epoch."""
     epochs, indices = np.transpose(seen[-9:])
     assert indices.tolist() == 3 * [0, 1, 2]
     assert (epochs - epochs[0]).tolist() == [0, 0, 0, 1, 1, 1, 2, 2, 2]
+
+
+def test_workers_of_an_epoch_dataset_lose_no_batch():
+    """With them, Keras loses the first batch on JAX and PyTorch, and later epochs are shifted."""
+    with pytest.warns(UserWarning, match=WARNING):
+        data = SeenNumbers(seed=3, workers=3)
+    dense().fit(data, epochs=3, shuffle=False, verbose=0)
+    assert_reads_three_epochs(data.seen)
 
 
 @pytest.mark.any_backend

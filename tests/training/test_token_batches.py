@@ -62,6 +62,11 @@ def test_epochs_differ_and_repeat():
     }
 
 
+def test_arguments_of_datasets_are_passed():
+    with pytest.warns(UserWarning, match="workers=3"):
+        assert make(workers=3, max_queue_size=7).max_queue_size == 7
+
+
 def test_batches_are_not_sorted_by_bucket():
     long = np.array([LENGTHS[numbers[0]] > 3 for _, numbers in contents(make(tokens_per_batch=8))])
     assert np.any(np.diff(long.astype(int)) < 0)

@@ -10,8 +10,8 @@ import numpy as np
 
 from keras_diet.data.columns import arrays, as_rows, is_columns, map_columns, split, take
 from keras_diet.data.epoch_dataset import EpochDataset
-from keras_diet.data.for_keras import for_keras
-from keras_diet.data.sources import packed, source_of, without_preprocessor
+from keras_diet.data.for_keras import for_keras, without_preprocessor
+from keras_diet.data.sources import packed, source_of
 from keras_diet.models.hub.classes import (
     Classes,
     checked_class_weight,
