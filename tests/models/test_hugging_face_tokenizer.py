@@ -1,5 +1,6 @@
 """Tokenizers of trained encoders, compared with `transformers`."""
 
+import contextlib
 import functools
 import importlib
 import io
@@ -98,26 +99,6 @@ def xlm_roberta(texts, size):
     return transformers.XLMRobertaTokenizer(vocabulary, **table)
 
 
-def camembert(texts, size):
-    words, table = pieces(texts, size)
-    first = ["<s>NOTUSED", "<pad>", "</s>NOTUSED", "<unk>", "<unk>NOTUSED", "<s>", "</s>"]
-    vocabulary = [*((token, 0.0) for token in first), *words]
-    return transformers.CamembertTokenizer(vocab=vocabulary, **table)
-
-
-def t5(texts, size):
-    words, table = pieces(texts, size)
-    last = [(f"<extra_id_{i}>", 0.0) for i in reversed(range(100))]
-    vocabulary = [*((token, 0.0) for token in ("<pad>", "</s>", "<unk>")), *words, *last]
-    return transformers.T5Tokenizer(vocabulary, **table)
-
-
-def albert(texts, size):
-    words, table = pieces(texts, size)
-    first = [(token, 0.0) for token in ("<pad>", "<unk>", *BERTS[1:3], "[MASK]")]
-    return transformers.AlbertTokenizer([*first, *words], **table)
-
-
 def deberta(texts, size):
     words, _ = pieces(texts, size)
     first = [(token, 0.0) for token in ("[PAD]", "[CLS]", "[SEP]", "[UNK]")]
@@ -150,7 +131,6 @@ KINDS = {
     "deberta": deberta,
 }
 every_kind = pytest.mark.parametrize("kind", KINDS)
-MORE_KINDS = {**KINDS, "camembert": camembert, "t5": t5, "albert": albert}
 
 
 def read(folder):
@@ -256,6 +236,10 @@ def test_pieces_of_deberta(changes, tmp_path, monkeypatch):
     texts = [*AWKWARD_TEXTS, *A, "The [MASK] fox\t é  ½"]
     assert ours(texts) == theirs(texts, add_special_tokens=False)["input_ids"]
     assert ours.mask_token_id == theirs.mask_token_id == len(theirs) - 1
+    # The pieces of another type would need other rules.
+    (tmp_path / "config.json").write_text('{"model_type": "albert"}')
+    with pytest.raises(ValueError, match="must have a file tokenizer.json"):
+        HuggingFaceTokenizer.from_hugging_face(tmp_path)
 
 
 # === Packing ===
@@ -481,45 +465,17 @@ def in_config(**settings):
     return {"tokenizer_config.json": settings}
 
 
-LOST = {"added_tokens_decoder": None}
-# What files say: `None` removes a setting.
+# What files say, as far as it is not in the tokenizer of `transformers`: `None` removes a setting.
 FILES = {
-    "case": in_config(do_lower_case=False),
-    "case and accents": in_config(do_lower_case=False, strip_accents=True),
-    "accents": in_config(strip_accents=False),
-    "Chinese": in_config(tokenize_chinese_chars=False),
-    "space": in_config(add_prefix_space=True),
-    "no space": in_config(add_prefix_space=False),
-    "as it is": in_config(tokenizer_class="PreTrainedTokenizerFast"),
+    "nothing else": {},
     "without a template": {**in_config(), "tokenizer.json": {"post_processor": None}},
     "ordinary words": in_config(split_special_tokens=True),
     "without segments": in_config(model_input_names=["input_ids"]),
     "other segments": in_config(model_input_names=None),
-    "additional": in_config(additional_special_tokens=["<e1>", "<e2>"]),
-    "extra": in_config(extra_special_tokens=["<e2>"], additional_special_tokens=["<e1>"]),
-    "by names": in_config(extra_special_tokens={"e_token": "<e1>"}),
-    "of a name": in_config(e_token="<e2>", **LOST),
-    "gaps": in_config(
-        added_tokens_decoder={
-            "901": flags("<e1>", lstrip=True, rstrip=True),
-            "950": flags("Fox", special=False, normalized=True, single_word=True),
-            "999": flags("<E2>", normalized=True),
-        }
-    ),
-    "another mask": in_config(added_tokens_decoder={"4": flags("<mask>", rstrip=True)}),
-    "old": {**in_config(**LOST), "added_tokens.json": {"<e1>": 900, "<e2>": 999}},
-    "old and special": {
-        **in_config(extra_special_tokens=["<e1>"], **LOST),
-        "added_tokens.json": {"<e2>": 900, "<e1>": 999},
+    "another mask": {
+        **in_config(added_tokens_decoder=None),
+        "special_tokens_map.json": {"mask_token": flags("<e2>", lstrip=True, rstrip=True)},
     },
-    "map": {
-        **in_config(**LOST),
-        "special_tokens_map.json": {
-            "mask_token": flags("<e2>", lstrip=True, rstrip=True),
-            "additional_special_tokens": ["<e1>"],
-        },
-    },
-    "map that is not read": {**in_config(), "special_tokens_map.json": {"sep_token": "<e1>"}},
 }
 # Special tokens inside, repeated emoji, and a normalized special token.
 INSIDE = [
@@ -531,6 +487,12 @@ INSIDE = [
     *("the [SEP] fox </s> <mask> cat [MASK] dog", "<mask> <mask>  <pad>[PAD]<extra_id_3> x"),
     *("👩\u200d💻👩\u200d💻 😀😀😀 ", *AWKWARD_TEXTS),
 ]
+
+
+def words(**changes):
+    """A small `tokenizer.json` of BERT, with changes."""
+    tokenizer = tokenizers.BertWordPieceTokenizer({t: i for i, t in enumerate([*BERTS, "fox"])})
+    return json.dumps(json.loads(tokenizer.to_str()) | changes)
 
 
 def write(folder, files):
@@ -553,13 +515,10 @@ def assert_same_ids(ours, theirs, texts):
     assert ours.vocabulary_size() == max(theirs.get_vocab().values()) + 1
 
 
-@pytest.mark.parametrize("kind", MORE_KINDS)
-def test_settings_of_all_files_are_read_as_by_transformers(kind, tmp_path):
-    MORE_KINDS[kind](TRAINING, 330).save_pretrained(tmp_path / "original")
+@every_kind
+def test_settings_of_all_files_are_read(kind, tmp_path):
+    KINDS[kind](TRAINING, 330).save_pretrained(tmp_path / "original")
     for name, files in FILES.items():
-        if (kind, name) == ("albert", "map that is not read"):
-            # `transformers` fails.
-            continue
         shutil.copytree(tmp_path / "original", tmp_path / name)
         write(tmp_path / name, files)
         ours, theirs = read(tmp_path / name)
@@ -573,51 +532,61 @@ def test_settings_of_all_files_are_read_as_by_transformers(kind, tmp_path):
         if name == "ordinary words":
             copy = HuggingFaceTokenizer.from_config(ours.get_config())
             copy.set_tokenizer(ours.fast_tokenizer())
-            assert copy(INSIDE) == ours(INSIDE) != read(tmp_path / "case")[0](INSIDE)
+            assert copy(INSIDE) == ours(INSIDE) != read(tmp_path / "nothing else")[0](INSIDE)
 
 
-@pytest.mark.parametrize("model_type", ["bert", "distilbert", "electra"])
-def test_the_model_says_the_class_of_a_file_without_one(model_type, tmp_path):
-    """`transformers` lowercases and adds special tokens for these types."""
-    make(model_type).save_pretrained(tmp_path)
+def test_the_class_of_a_file(tmp_path):
+    """`transformers` adds special tokens for the class of BERT, or knows no class."""
     (tmp_path / "tokenizer.json").write_text(words(post_processor=None))
+    write(tmp_path, {"config.json": {"model_type": "bert"}})
     ours, theirs = read(tmp_path)
     assert_same_ids(ours, theirs, ["The FOX [SEP] fox"])
     assert ours.template.start == [1]
-    write(tmp_path, in_config(tokenizer_class="TokenizersBackend"))
-    assert read(tmp_path)[0].template.start == []
+    for files in (
+        in_config(tokenizer_class="TokenizersBackend"),
+        {"config.json": {"model_type": "fox"}},
+    ):
+        (tmp_path / "tokenizer_config.json").unlink(missing_ok=True)
+        write(tmp_path, files)
+        assert HuggingFaceTokenizer.from_hugging_face(tmp_path).template.start == []
 
 
-@pytest.mark.parametrize(
-    "files, message",
-    [
-        # Earlier versions of `transformers` read the first one, and 5 the second one.
-        (
-            {"tokenizer.json": {"normalizer": {"type": "BertNormalizer", "lowercase": False}}},
-            "`do_lower_case` must be in tokenizer_config.json.*takes True.*lowercase=False",
-        ),
-        (in_config(tokenizer_class="RobertaTokenizerFast"), "type 'BPE'.*'WordPiece' in tokenizer"),
-        (in_config(tokenizer_class="RoFormerTokenizer"), "`tokenizer_class` must be .*'RoFormer"),
-        (in_config(tokenizer_class="MPNetTokenizer"), "special tokens of its .*: no cls, sep"),
-        (in_config(truncation_side="left"), "`truncation_side` must be 'right'"),
-        (
-            {"tokenizer.json": {"truncation": {"direction": "Left"}}},
-            "`truncation_side` must be 'right'",
-        ),
-    ],
-)
-def test_files_that_disagree_are_refused(files, message, tmp_path):
-    (tmp_path / "tokenizer.json").write_text(words())
-    write(tmp_path, {**in_config(tokenizer_class="BertTokenizer")})
-    write(tmp_path, files)
+BERT = json.loads(words())["normalizer"]
+BYTES = {"type": "ByteLevel", "add_prefix_space": True, "trim_offsets": True}
+LEFT = {"direction": "Left", "max_length": 9, "strategy": "LongestFirst", "stride": 0}
+FOR_BYTES = in_config(tokenizer_class="RobertaTokenizer")
+# What `tokenizer.json` says, another file, and a part of the message.
+DISAGREE = [
+    ({"normalizer": {**BERT, "lowercase": False}}, {}, "`do_lower_case` .*takes True.*=False"),
+    ({"normalizer": {**BERT, "strip_accents": True}}, {}, "`strip_accents` .*takes None.*=True"),
+    ({"normalizer": {**BERT, "handle_chinese_chars": False}}, {}, "`tokenize_chinese_chars` must"),
+    ({"pre_tokenizer": BYTES}, FOR_BYTES, "`add_prefix_space` .*takes False.*=True"),
+    ({}, in_config(truncation_side="left"), "`truncation_side` must be 'right'"),
+    ({"truncation": LEFT}, {}, "`truncation_side` must be 'right'"),
+    ({}, in_config(tokenizer_class="EsmTokenizer"), "Received: 'EsmTokenizer'"),
+]
+
+
+@pytest.mark.parametrize("file, others, message", DISAGREE)
+def test_files_that_disagree_are_refused(file, others, message, tmp_path):
+    """Earlier versions of `transformers` read `tokenizer.json`, and 5 reads the class."""
+    (tmp_path / "vocab.txt").write_text("<cls>\n<pad>\n<eos>\n<unk>\nL\n")
+    bytes_of_bert = {"model": {"type": "BPE", "vocab": {"<s>": 0, "</s>": 1, "a": 2}, "merges": []}}
+    changes = {**file, **bytes_of_bert} if others is FOR_BYTES else file
+    (tmp_path / "tokenizer.json").write_text(words(**changes))
+    write(tmp_path, in_config(tokenizer_class="BertTokenizer"))
+    write(tmp_path, others)
     with pytest.raises(ValueError, match=message):
         HuggingFaceTokenizer.from_hugging_face(tmp_path)
 
 
-def words(**changes):
-    """A small `tokenizer.json` of BERT, with changes."""
-    tokenizer = tokenizers.BertWordPieceTokenizer({t: i for i, t in enumerate([*BERTS, "fox"])})
-    return json.dumps(json.loads(tokenizer.to_str()) | changes)
+def test_code_of_a_folder_is_not_run(tmp_path):
+    (tmp_path / "tokenizer.json").write_text(words())
+    (tmp_path / "fox.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Fox: pass\n")
+    write(tmp_path, in_config(tokenizer_class="Fox", auto_map={"AutoTokenizer": [None, "fox.Fox"]}))
+    with contextlib.suppress(ValueError):
+        HuggingFaceTokenizer.from_hugging_face(tmp_path)
+    assert not (tmp_path / "ran").exists()
 
 
 def test_truncation_padding_and_gaps_of_a_file():
@@ -656,7 +625,11 @@ def test_forms_of_results_and_copies():
         ({}, ("[CLS]", "[SEP]", "[PAD]", "[MASK]", "[UNK]")),
         ({"bos_token": "fox", "eos_token": "[UNK]"}, ("fox", "[UNK]", "[PAD]", "[MASK]", "[UNK]")),
         (
-            {"cls_token": {"content": "[PAD]"}, "bos_token": "fox", "pad_token": "fox"},
+            {
+                "cls_token": {"__type": "AddedToken", **flags("[PAD]")},
+                "bos_token": "fox",
+                "pad_token": "fox",
+            },
             ("[PAD]", "[SEP]", "fox", "[MASK]", "[UNK]"),
         ),
     ],

@@ -13,8 +13,6 @@ from keras_diet.data.columns import host_column
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.hugging_face.tokenizer_files import (
     FILE,
-    NAMES_OF_BERT,
-    NAMES_OF_ROBERTA,
     has_tokenizer,
     read_tokenizer_files,
 )
@@ -23,7 +21,13 @@ from keras_diet.models.hub.tokenizer import FastTokenizer
 from keras_diet.types import Config
 
 # The usual names of special tokens.
-_USUAL = {role: (name, NAMES_OF_ROBERTA[role]) for role, name in NAMES_OF_BERT.items()}
+_USUAL = {
+    "unk": ("[UNK]", "<unk>"),
+    "sep": ("[SEP]", "</s>"),
+    "pad": ("[PAD]", "<pad>"),
+    "cls": ("[CLS]", "<s>"),
+    "mask": ("[MASK]", "<mask>"),
+}
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -261,21 +265,10 @@ class HuggingFaceTokenizer(FastTokenizer):
 
     @classmethod
     def from_hugging_face(cls, folder: str | os.PathLike[str], **kwargs: Any) -> Self:
-        """Read the tokenizer of a folder of Hugging Face, as `transformers` 5 does.
+        """Read the tokenizer of a folder of Hugging Face. `transformers` reads the files.
 
-        The class of the tokenizer (`tokenizer_class` in `tokenizer_config.json`, or that of the
-        `model_type` in `config.json`) says what the files mean:
-
-        - `TokenizersBackend` and `PreTrainedTokenizerFast`: `tokenizer.json` as it is.
-        - `BertTokenizer`, `MPNetTokenizer`, `RobertaTokenizer`, `XLMRobertaTokenizer`,
-          `CamembertTokenizer`, `T5Tokenizer`: the vocabulary of `tokenizer.json`, and the settings
-          `do_lower_case`, `strip_accents`, `tokenize_chinese_chars` and `add_prefix_space` of
-          `tokenizer_config.json`. The class has the template.
-
-        Special tokens and added tokens are also read from `special_tokens_map.json` and
-        `added_tokens.json`. Segment ids number the texts of a pair if `model_input_names` has
-        `"token_type_ids"`, or for `BertTokenizer` without this setting. Code of the folder is not
-        run. Padding is always at the end.
+        It needs no PyTorch for this, and runs no code of the folder. Segment ids number the texts
+        of a pair if the model takes `"token_type_ids"`. Padding is always at the end.
 
         Args:
             folder: A folder with `tokenizer.json`, or with the `spm.model` of a DeBERTa.
@@ -286,8 +279,8 @@ class HuggingFaceTokenizer(FastTokenizer):
             A `HuggingFaceTokenizer`.
 
         Raises:
-            ValueError: If the folder has no `tokenizer.json`; if two files disagree; for another
-                class of tokenizers; for `truncation_side="left"`; or as the constructor.
+            ValueError: If the folder has no `tokenizer.json`; if versions 4 and 5 of `transformers`
+                read other settings; for `truncation_side="left"`; or as the constructor.
 
         Example:
 
