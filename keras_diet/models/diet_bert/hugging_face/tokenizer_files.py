@@ -76,16 +76,14 @@ def _read(folder: Folder, config: Config) -> Any:
     """Return the tokenizer of `transformers`."""
     import transformers
 
-    model = optional_json(folder, "config.json")
     if not (Path(folder) / FILE).is_file() and (Path(folder) / PIECES).is_file():
         # Its own reader needs another version of protobuf than TensorFlow.
         pieces = SentencePieceProcessor(model_file=os.fspath(Path(folder) / PIECES))
         rows = [(pieces.id_to_piece(i), pieces.get_score(i)) for i in range(len(pieces))]
         return transformers.DebertaV2Tokenizer(rows, **config)
-    names = (config.get("tokenizer_class"), model.get("tokenizer_class"))
-    is_known = any(names) or model.get("model_type") in transformers.CONFIG_MAPPING
-    reader = transformers.AutoTokenizer if is_known else transformers.PreTrainedTokenizerFast
-    return reader.from_pretrained(folder, local_files_only=True, trust_remote_code=False)
+    return transformers.AutoTokenizer.from_pretrained(
+        folder, local_files_only=True, trust_remote_code=False
+    )
 
 
 # Settings of tokenizer_config.json, and where `tokenizer.json` has them.
