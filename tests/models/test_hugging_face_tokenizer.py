@@ -232,6 +232,8 @@ def test_pieces_of_deberta(changes, tmp_path, monkeypatch):
     )  # fmt: skip
     (tmp_path / "tokenizer_config.json").write_text(json.dumps(changes))
     (tmp_path / "config.json").write_text('{"model_type": "deberta-v2"}')
+    mask = flags("[MASK]", lstrip=True)
+    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"mask_token": mask}))
     ours, theirs = read(tmp_path)
     texts = [*AWKWARD_TEXTS, *A, "The [MASK] fox\t é  ½"]
     assert ours(texts) == theirs(texts, add_special_tokens=False)["input_ids"]

@@ -3,6 +3,8 @@
 import dataclasses
 import json
 import os
+import shutil
+import tempfile
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -48,8 +50,7 @@ def read_tokenizer_files(folder: Folder) -> TokenizerFiles:
     Raises:
         ValueError: If two files disagree, or if the library does not have what they say.
     """
-    config, file = optional_json(folder, "tokenizer_config.json"), optional_json(folder, FILE)
-    found = _read(folder, config)
+    found = _read(folder)
     fast = getattr(found, "backend_tokenizer", None)
     if fast is None:
         raise ValueError(
@@ -62,7 +63,7 @@ def read_tokenizer_files(folder: Folder) -> TokenizerFiles:
             "`truncation_side` must be 'right', because preprocessors cut the end of a text. "
             f"Received: {found.truncation_side!r} in {os.fspath(folder)!r}"
         )
-    _check_settings(folder, config, file, json.loads(fast.to_str()))
+    _check_settings(folder, json.loads(fast.to_str()))
     names = {
         name.removesuffix("_token"): token
         for name, token in found.special_tokens_map.items()
@@ -72,18 +73,23 @@ def read_tokenizer_files(folder: Folder) -> TokenizerFiles:
     return TokenizerFiles(fast, names, found.split_special_tokens, numbers_segments)
 
 
-def _read(folder: Folder, config: Config) -> Any:
+def _read(folder: Folder) -> Any:
     """Return the tokenizer of `transformers`."""
+    # It takes seconds, and only this function needs it.
     import transformers
 
-    if not (Path(folder) / FILE).is_file() and (Path(folder) / PIECES).is_file():
-        # Its own reader needs another version of protobuf than TensorFlow.
-        pieces = SentencePieceProcessor(model_file=os.fspath(Path(folder) / PIECES))
-        rows = [(pieces.id_to_piece(i), pieces.get_score(i)) for i in range(len(pieces))]
-        return transformers.DebertaV2Tokenizer(rows, **config)
-    return transformers.AutoTokenizer.from_pretrained(
-        folder, local_files_only=True, trust_remote_code=False
-    )
+    with tempfile.TemporaryDirectory() as copy:
+        if not (Path(folder) / FILE).is_file() and (Path(folder) / PIECES).is_file():
+            # Its reader of pieces needs another version of protobuf than TensorFlow.
+            pieces = SentencePieceProcessor(model_file=os.fspath(Path(folder) / PIECES))
+            rows = [(pieces.id_to_piece(i), pieces.get_score(i)) for i in range(len(pieces))]
+            for path in Path(folder).glob("*.json"):
+                shutil.copy(path, copy)
+            tokenizers.Tokenizer(models.Unigram(rows, pieces.unk_id())).save(f"{copy}/{FILE}")
+            folder = copy
+        return transformers.AutoTokenizer.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False
+        )
 
 
 # Settings of tokenizer_config.json, and where `tokenizer.json` has them.
@@ -95,8 +101,9 @@ _IN_FILE = {
 }
 
 
-def _check_settings(folder: Folder, config: Config, file: Config, found: Config) -> None:
+def _check_settings(folder: Folder, found: Config) -> None:
     """Raise a `ValueError` if `transformers` 5 takes another setting than `tokenizer.json` says."""
+    config, file = optional_json(folder, "tokenizer_config.json"), optional_json(folder, FILE)
     for name, (part, key) in _IN_FILE.items():
         said, taken = (each.get(part) or {} for each in (file, found))
         is_in_both = key in said and key in taken
