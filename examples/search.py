@@ -2,7 +2,7 @@
 
 You learn how to load a sentence encoder of Hugging Face, to embed texts once, and to find the texts
 that are nearest to a query. The encoder is a folder of sentence-transformers, such as
-all-MiniLM-L6-v2 or all-mpnet-base-v2. It is read without a network and without `transformers`.
+all-MiniLM-L6-v2 or all-mpnet-base-v2. It is read without a network and without PyTorch.
 
     python examples/search.py all-MiniLM-L6-v2 manual.txt "How do I install it?" "Which licence?"
 

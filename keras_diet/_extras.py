@@ -5,10 +5,9 @@ A room that needs more than those two imports this module first.
 
 import importlib.util
 
-# The packages that the extra `models` installs.
-PACKAGES = (
-    *("grain", "keras_hub", "safetensors", "sentencepiece", "tokenizers", "tqdm", "transformers"),
-)
+# The packages that the extra `models` installs, without `transformers`, which only folders of
+# Hugging Face need.
+PACKAGES = ("grain", "keras_hub", "safetensors", "sentencepiece", "tokenizers", "tqdm")
 
 _missing = [name for name in PACKAGES if importlib.util.find_spec(name) is None]
 if _missing:

@@ -297,6 +297,10 @@ def test_tokens_are_those_of_hugging_face(tmp_path, lowercase, file):
     # Arguments go first.
     other = DietBertTokenizer.from_bert(tmp_path, lowercase=not lowercase, sequence_length=7)
     assert (other.lowercase, len(other("the fox"))) == (not lowercase, 7)
+    for name in ("tokenizer.json", "vocab.txt"):
+        (tmp_path / name).unlink(missing_ok=True)
+    with pytest.raises(ValueError, match=r"must have a file tokenizer.json, vocab.txt or"):
+        DietBertTokenizer.from_bert(tmp_path)
 
 
 MPNET = ["[CLS]", "<s>", "[SEP]", "<pad>", "</s>", "[PAD]", "[MASK]", "[UNK]", "the", "fox"]

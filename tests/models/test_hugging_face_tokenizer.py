@@ -1,13 +1,15 @@
 """Tokenizers of trained encoders, compared with `transformers`."""
 
-import contextlib
 import functools
 import importlib
 import io
 import json
+import os
 import pathlib
 import pickle
 import shutil
+import subprocess
+import sys
 import tempfile
 
 import keras
@@ -566,6 +568,8 @@ DISAGREE = [
     ({}, in_config(truncation_side="left"), "`truncation_side` must be 'right'"),
     ({"truncation": LEFT}, {}, "`truncation_side` must be 'right'"),
     ({}, in_config(tokenizer_class="EsmTokenizer"), "Received: 'EsmTokenizer'"),
+    ({}, in_config(tokenizer_class="RobertaTokenizer"), "type 'BPE', and the type 'WordPiece'"),
+    ({}, in_config(cls_token={"content": "[CLS]"}), "which it says: .*cls_token"),
 ]
 
 
@@ -586,9 +590,42 @@ def test_code_of_a_folder_is_not_run(tmp_path):
     (tmp_path / "tokenizer.json").write_text(words())
     (tmp_path / "fox.py").write_text(f"open({str(tmp_path / 'ran')!r}, 'w')\nclass Fox: pass\n")
     write(tmp_path, in_config(tokenizer_class="Fox", auto_map={"AutoTokenizer": [None, "fox.Fox"]}))
-    with contextlib.suppress(ValueError):
+    with pytest.raises(ValueError, match=r"without code of the folder.*custom code"):
         HuggingFaceTokenizer.from_hugging_face(tmp_path)
+    write(tmp_path, in_config(tokenizer_class="BertTokenizer"))
+    assert HuggingFaceTokenizer.from_hugging_face(tmp_path)(["fox"]) == [[5]]
     assert not (tmp_path / "ran").exists()
+
+
+WITHOUT = """
+import importlib.util, json, sys
+
+find, missing = importlib.util.find_spec, "transformers"
+importlib.util.find_spec = lambda name, *args: None if name == missing else find(name, *args)
+from keras_diet.models import HuggingFaceTokenizer
+
+try:
+    HuggingFaceTokenizer.from_hugging_face(sys.argv[1])
+except ImportError as error:
+    message = str(error)
+missing = "torch"
+ids = HuggingFaceTokenizer.from_hugging_face(sys.argv[1])(["fox"])
+print(json.dumps([message, ids, "torch" in sys.modules]))
+"""
+
+
+def test_pytorch_is_not_needed_and_transformers_is_named(tmp_path):
+    (tmp_path / "tokenizer.json").write_text(words())
+    root = str(pathlib.Path(__file__).parents[2])
+    done = subprocess.run(
+        [sys.executable, "-c", WITHOUT, str(tmp_path)],
+        env={**os.environ, "KERAS_BACKEND": "jax", "PYTHONPATH": root},
+        capture_output=True, text=True, check=False,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr[-3000:]
+    message, ids, has_torch = json.loads(done.stdout.splitlines()[-1])
+    assert 'pip install "transformers' in message
+    assert (ids, has_torch) == ([[5]], False)
 
 
 def test_truncation_padding_and_gaps_of_a_file():

@@ -1,5 +1,6 @@
 """The WordPiece tokenizer of the DietBert models."""
 
+import json
 import os
 import sys
 from typing import Any, Self
@@ -8,10 +9,12 @@ import keras
 import tokenizers
 from keras_hub.models import BertTokenizer
 from keras_hub.tokenizers import WordPieceTokenizer
+from tokenizers import decoders, models, normalizers, pre_tokenizers
 
+from keras_diet import validation
 from keras_diet.data.columns import in_graph
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
-from keras_diet.models.diet_bert.hugging_face.tokenizer_files import read_words, word_pieces
+from keras_diet.models.diet_bert.hugging_face.tokenizer_files import FILE, read_tokenizer_files
 from keras_diet.models.hub.presets import is_hugging_face_folder
 from keras_diet.models.hub.tokenizer import FastTokenizer
 from keras_diet.types import Config
@@ -143,14 +146,17 @@ class DietBertTokenizer(FastTokenizer, WordPieceTokenizer):
         """Return the tokenizer of the `tokenizers` package with the same arguments."""
         if self._fast_tokenizer is None:
             ids = {token: i for i, token in enumerate(self.get_vocabulary())}
-            tokenizer = word_pieces(
-                ids,
-                self.oov_token,
-                self.lowercase,
-                self.strip_accents,
-                self.split_on_cjk,
-                self.suffix_indicator,
+            prefix = self.suffix_indicator
+            tokenizer = tokenizers.Tokenizer(
+                models.WordPiece(ids, unk_token=self.oov_token, continuing_subword_prefix=prefix)
             )
+            tokenizer.normalizer = normalizers.BertNormalizer(
+                handle_chinese_chars=self.split_on_cjk,
+                strip_accents=self.strip_accents,
+                lowercase=self.lowercase,
+            )
+            tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
+            tokenizer.decoder = decoders.WordPiece(prefix)
             if self.special_tokens_in_strings:
                 kept = [*self.special_tokens, self.oov_token]
                 # A token outside the vocabulary would get a separate id.
@@ -201,7 +207,7 @@ class DietBertTokenizer(FastTokenizer, WordPieceTokenizer):
         ```
         """
         if is_hugging_face_folder(bert):
-            return cls(**{**read_words(bert), **kwargs})
+            return cls(**{**_arguments_of(bert), **kwargs})
         if isinstance(bert, (str, os.PathLike)):
             bert = BertTokenizer.from_preset(os.fspath(bert))
         config = bert.get_config()
@@ -209,3 +215,26 @@ class DietBertTokenizer(FastTokenizer, WordPieceTokenizer):
         names = {f"{role}_token": getattr(bert, f"{role}_token") for role in _OF_BERT}
         arguments |= {"vocabulary": bert.get_vocabulary(), "split_on_cjk": bert.split_on_cjk}
         return cls(**{**arguments, **names, **kwargs})
+
+
+def _arguments_of(folder):
+    """Return the arguments of a folder of Hugging Face, whose tokenizer must be BERT's."""
+    files = read_tokenizer_files(folder)
+    contents = json.loads(files.tokenizer.to_str())
+    for part, kind in (("model", "WordPiece"), ("normalizer", "BertNormalizer")):
+        found = (contents[part] or {}).get("type")
+        validation.choice(f"type of the {part} in {FILE}", found, (kind,))
+    tokens = {i: token for token, i in files.tokenizer.get_vocab().items()}
+    lowercase, strip_accents, split_on_cjk = (
+        contents["normalizer"][name]
+        for name in ("lowercase", "strip_accents", "handle_chinese_chars")
+    )
+    return {
+        "vocabulary": [tokens[i] for i in range(len(tokens))],
+        "oov_token": contents["model"]["unk_token"],
+        "lowercase": lowercase,
+        # BERT strips accents whenever it lowercases.
+        "strip_accents": lowercase if strip_accents is None else strip_accents,
+        "split_on_cjk": split_on_cjk,
+        **{f"{role}_token": files.names.get(role) for role in ("cls", "sep", "pad", "mask")},
+    }

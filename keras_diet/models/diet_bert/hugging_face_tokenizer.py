@@ -279,8 +279,11 @@ class HuggingFaceTokenizer(FastTokenizer):
             A `HuggingFaceTokenizer`.
 
         Raises:
-            ValueError: If the folder has no `tokenizer.json`; if versions 4 and 5 of `transformers`
-                read other settings; for `truncation_side="left"`; or as the constructor.
+            ValueError: If the folder has no `tokenizer.json`; if that file has another setting than
+                `transformers` 5 takes, and `tokenizer_config.json` has none; for a tokenizer that
+                is not one of the package `tokenizers`; for `truncation_side="left"`; or as the
+                constructor.
+            ImportError: If `transformers` is not installed.
 
         Example:
 

@@ -1,19 +1,18 @@
 """The tokenizer of a folder of Hugging Face, as `transformers` reads it."""
 
 import dataclasses
+import importlib.util
 import json
 import os
 import shutil
 import tempfile
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 import tokenizers
 from sentencepiece import SentencePieceProcessor
-from tokenizers import decoders, models, normalizers, pre_tokenizers
+from tokenizers import models
 
-from keras_diet import validation
 from keras_diet.models.diet_bert.hugging_face.checkpoint import optional_json
 from keras_diet.types import Config
 
@@ -48,15 +47,22 @@ def read_tokenizer_files(folder: Folder) -> TokenizerFiles:
             `spm.model` of a DeBERTa.
 
     Raises:
-        ValueError: If two files disagree, or if the library does not have what they say.
+        ValueError: If there is none of these files, if `transformers` cannot read them, or if the
+            library does not have what they say.
+        ImportError: If `transformers` is not installed.
     """
+    if not any((Path(folder) / name).is_file() for name in (FILE, VOCABULARY, PIECES)):
+        raise ValueError(
+            f"`folder` must have a file {FILE}, {VOCABULARY} or {PIECES}. Received: "
+            f"folder={os.fspath(folder)!r}"
+        )
     found = _read(folder)
     fast = getattr(found, "backend_tokenizer", None)
     if fast is None:
         raise ValueError(
             "`tokenizer_class` must be one that `transformers` makes with the package "
             f"`tokenizers`. Received: {type(found).__name__!r} in {os.fspath(folder)!r}. Pass "
-            "token ids to the models."
+            "token ids to the models, and `cls_token_id` to `from_bert`."
         )
     if found.truncation_side != "right":
         raise ValueError(
@@ -64,32 +70,48 @@ def read_tokenizer_files(folder: Folder) -> TokenizerFiles:
             f"Received: {found.truncation_side!r} in {os.fspath(folder)!r}"
         )
     _check_settings(folder, json.loads(fast.to_str()))
-    names = {
-        name.removesuffix("_token"): token
-        for name, token in found.special_tokens_map.items()
-        if isinstance(token, str)
-    }
+    tokens = found.special_tokens_map.items()
+    names = {name.removesuffix("_token"): token for name, token in tokens}
     numbers_segments = "token_type_ids" in found.model_input_names
     return TokenizerFiles(fast, names, found.split_special_tokens, numbers_segments)
 
 
 def _read(folder: Folder) -> Any:
     """Return the tokenizer of `transformers`."""
-    # It takes seconds, and only this function needs it.
-    import transformers
-
-    with tempfile.TemporaryDirectory() as copy:
-        if not (Path(folder) / FILE).is_file() and (Path(folder) / PIECES).is_file():
-            # Its reader of pieces needs another version of protobuf than TensorFlow.
-            pieces = SentencePieceProcessor(model_file=os.fspath(Path(folder) / PIECES))
-            rows = [(pieces.id_to_piece(i), pieces.get_score(i)) for i in range(len(pieces))]
-            for path in Path(folder).glob("*.json"):
-                shutil.copy(path, copy)
-            tokenizers.Tokenizer(models.Unigram(rows, pieces.unk_id())).save(f"{copy}/{FILE}")
-            folder = copy
-        return transformers.AutoTokenizer.from_pretrained(
-            folder, local_files_only=True, trust_remote_code=False
+    if importlib.util.find_spec("transformers") is None:
+        raise ImportError(
+            "Folders of Hugging Face need `transformers` for their tokenizers. Run "
+            '`pip install "transformers>=5.23"`. It needs no PyTorch for this.'
         )
+    # The import takes seconds.
+    from transformers import AutoTokenizer
+
+    try:
+        with tempfile.TemporaryDirectory() as copy:
+            if not (Path(folder) / FILE).is_file() and (Path(folder) / PIECES).is_file():
+                _copy_with_pieces(folder, copy)
+                folder = copy
+            return AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
+    # Each class of tokenizers raises its own errors.
+    except Exception as error:
+        raise ValueError(
+            "`folder` must have a tokenizer that `transformers` reads without code of the folder. "
+            f"Received: folder={os.fspath(folder)!r}, of which it says: {error}"
+        ) from error
+
+
+def _copy_with_pieces(folder, copy):
+    """Write a copy with `tokenizer.json`, because the reader of pieces needs `protobuf`.
+
+    TensorFlow needs another version of that package.
+    """
+    pieces = SentencePieceProcessor(model_file=os.fspath(Path(folder) / PIECES))
+    rows = [(pieces.id_to_piece(i), pieces.get_score(i)) for i in range(len(pieces))]
+    for path in Path(folder).glob("*.json"):
+        shutil.copy(path, copy)
+    tokenizers.Tokenizer(models.Unigram(rows, pieces.unk_id())).save(os.path.join(copy, FILE))
 
 
 # Settings of tokenizer_config.json, and where `tokenizer.json` has them.
@@ -104,6 +126,12 @@ _IN_FILE = {
 def _check_settings(folder: Folder, found: Config) -> None:
     """Raise a `ValueError` if `transformers` 5 takes another setting than `tokenizer.json` says."""
     config, file = optional_json(folder, "tokenizer_config.json"), optional_json(folder, FILE)
+    said, taken = (each.get("model", {}).get("type") for each in (file, found))
+    if said not in (None, taken):
+        raise ValueError(
+            f"The `tokenizer_class` of {os.fspath(folder)!r} must fit {FILE}. Received: a class "
+            f"with a model of the type {taken!r}, and the type {said!r} in {FILE}"
+        )
     for name, (part, key) in _IN_FILE.items():
         said, taken = (each.get(part) or {} for each in (file, found))
         is_in_both = key in said and key in taken
@@ -120,51 +148,3 @@ def has_tokenizer(folder: Folder) -> bool:
     """Return whether a folder has a file from which `HuggingFaceTokenizer` is made."""
     is_deberta = optional_json(folder, "config.json").get("model_type") == "deberta-v2"
     return any((Path(folder) / name).is_file() for name in (FILE, *[PIECES] * is_deberta))
-
-
-def word_pieces(
-    vocabulary: Mapping[str, int],
-    unk_token: str,
-    lowercase: bool,
-    strip_accents: bool | None,
-    split_on_cjk: bool,
-    prefix: str = "##",
-) -> tokenizers.Tokenizer:
-    """Return BERT's tokenizer, without special tokens."""
-    model = models.WordPiece(
-        dict(vocabulary), unk_token=unk_token, continuing_subword_prefix=prefix
-    )
-    tokenizer = tokenizers.Tokenizer(model)
-    tokenizer.normalizer = normalizers.BertNormalizer(
-        handle_chinese_chars=split_on_cjk, strip_accents=strip_accents, lowercase=lowercase
-    )
-    tokenizer.pre_tokenizer = pre_tokenizers.BertPreTokenizer()
-    tokenizer.decoder = decoders.WordPiece(prefix)
-    return tokenizer
-
-
-def read_words(folder: Folder) -> Config:
-    """Return the arguments with which `DietBertTokenizer` is the tokenizer of a folder.
-
-    Raises:
-        ValueError: If the tokenizer is not BERT's.
-    """
-    files = read_tokenizer_files(folder)
-    contents = json.loads(files.tokenizer.to_str())
-    for part, kind in (("model", "WordPiece"), ("normalizer", "BertNormalizer")):
-        found = (contents[part] or {}).get("type")
-        validation.choice(f"type of the {part} in {FILE}", found, (kind,))
-    tokens = {i: token for token, i in files.tokenizer.get_vocab().items()}
-    lowercase, strip_accents, split_on_cjk = (
-        contents["normalizer"][name]
-        for name in ("lowercase", "strip_accents", "handle_chinese_chars")
-    )
-    return {
-        "vocabulary": [tokens[i] for i in range(len(tokens))],
-        "oov_token": contents["model"]["unk_token"],
-        "lowercase": lowercase,
-        # BERT strips accents whenever it lowercases.
-        "strip_accents": lowercase if strip_accents is None else strip_accents,
-        "split_on_cjk": split_on_cjk,
-        **{f"{role}_token": files.names.get(role) for role in ("cls", "sep", "pad", "mask")},
-    }
