@@ -299,7 +299,7 @@ def test_tokens_are_those_of_hugging_face(tmp_path, lowercase, file):
     assert (other.lowercase, len(other("the fox"))) == (not lowercase, 7)
     for name in ("tokenizer.json", "vocab.txt"):
         (tmp_path / name).unlink(missing_ok=True)
-    with pytest.raises(ValueError, match=r"must have a file tokenizer.json, vocab.txt or"):
+    with pytest.raises(ValueError, match=r"must have a file tokenizer.json, or vocab.txt"):
         DietBertTokenizer.from_bert(tmp_path)
 
 

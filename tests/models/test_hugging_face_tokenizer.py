@@ -567,9 +567,13 @@ DISAGREE = [
     ({"pre_tokenizer": BYTES}, FOR_BYTES, "`add_prefix_space` .*takes False.*=True"),
     ({}, in_config(truncation_side="left"), "`truncation_side` must be 'right'"),
     ({"truncation": LEFT}, {}, "`truncation_side` must be 'right'"),
-    ({}, in_config(tokenizer_class="EsmTokenizer"), "Received: 'EsmTokenizer'"),
+    (
+        {},
+        in_config(tokenizer_class="EsmTokenizer"),
+        "says: EsmTokenizer has no attribute backend_tokenizer",
+    ),
     ({}, in_config(tokenizer_class="RobertaTokenizer"), "type 'BPE', and the type 'WordPiece'"),
-    ({}, in_config(cls_token={"content": "[CLS]"}), "which it says: .*cls_token"),
+    ({}, in_config(cls_token={"content": "[CLS]"}), "says: .*cls_token"),
 ]
 
 

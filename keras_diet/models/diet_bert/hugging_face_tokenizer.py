@@ -13,7 +13,6 @@ from keras_diet.data.columns import host_column
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.hugging_face.tokenizer_files import (
     FILE,
-    has_tokenizer,
     read_tokenizer_files,
 )
 from keras_diet.models.hub.token_rows import Template
@@ -271,18 +270,19 @@ class HuggingFaceTokenizer(FastTokenizer):
         of a pair if the model takes `"token_type_ids"`. Padding is always at the end.
 
         Args:
-            folder: A folder with `tokenizer.json`, or with the `spm.model` of a DeBERTa.
-                `bos_token` and `eos_token` stand in for a missing `cls_token` and `sep_token`.
+            folder: A folder with `tokenizer.json`, or with the `vocab.txt` of a BERT or the
+                `spm.model` of a DeBERTa. `bos_token` and `eos_token` stand in for a missing
+                `cls_token` and `sep_token`.
             **kwargs: Keyword arguments of the class. They override the files.
 
         Returns:
             A `HuggingFaceTokenizer`.
 
         Raises:
-            ValueError: If the folder has no `tokenizer.json`; if that file has another setting than
-                `transformers` 5 takes, and `tokenizer_config.json` has none; for a tokenizer that
-                is not one of the package `tokenizers`; for `truncation_side="left"`; or as the
-                constructor.
+            ValueError: If the folder has none of these files; if `tokenizer.json` has another
+                setting than `transformers` 5 takes, and `tokenizer_config.json` has none; for a
+                tokenizer that is not one of the package `tokenizers`; for `truncation_side="left"`;
+                or as the constructor.
             ImportError: If `transformers` is not installed.
 
         Example:
@@ -292,12 +292,6 @@ class HuggingFaceTokenizer(FastTokenizer):
         tokenizer("The quick foxes")
         ```
         """
-        if not has_tokenizer(folder):
-            raise ValueError(
-                f"`folder` must have a file {FILE}. Received: folder={os.fspath(folder)!r}. Write "
-                "one in Python with transformers: "
-                "`AutoTokenizer.from_pretrained(folder).save_pretrained(folder)`."
-            )
         files = read_tokenizer_files(folder)
         stand_ins = {"cls": files.names.get("bos"), "sep": files.names.get("eos")}
         arguments: Config = {

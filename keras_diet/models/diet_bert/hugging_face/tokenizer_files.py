@@ -51,29 +51,25 @@ def read_tokenizer_files(folder: Folder) -> TokenizerFiles:
             library does not have what they say.
         ImportError: If `transformers` is not installed.
     """
-    if not any((Path(folder) / name).is_file() for name in (FILE, VOCABULARY, PIECES)):
+    if not (has_tokenizer(folder) or (Path(folder) / VOCABULARY).is_file()):
         raise ValueError(
-            f"`folder` must have a file {FILE}, {VOCABULARY} or {PIECES}. Received: "
-            f"folder={os.fspath(folder)!r}"
+            f"`folder` must have a file {FILE}, or {VOCABULARY} for a BERT, or {PIECES} for a "
+            f"DeBERTa. Received: folder={os.fspath(folder)!r}. Write one in Python with "
+            "transformers: `AutoTokenizer.from_pretrained(folder).save_pretrained(folder)`."
         )
     found = _read(folder)
-    fast = getattr(found, "backend_tokenizer", None)
-    if fast is None:
-        raise ValueError(
-            "`tokenizer_class` must be one that `transformers` makes with the package "
-            f"`tokenizers`. Received: {type(found).__name__!r} in {os.fspath(folder)!r}. Pass "
-            "token ids to the models, and `cls_token_id` to `from_bert`."
-        )
     if found.truncation_side != "right":
         raise ValueError(
             "`truncation_side` must be 'right', because preprocessors cut the end of a text. "
             f"Received: {found.truncation_side!r} in {os.fspath(folder)!r}"
         )
-    _check_settings(folder, json.loads(fast.to_str()))
+    _check_settings(folder, json.loads(found.backend_tokenizer.to_str()))
     tokens = found.special_tokens_map.items()
     names = {name.removesuffix("_token"): token for name, token in tokens}
     numbers_segments = "token_type_ids" in found.model_input_names
-    return TokenizerFiles(fast, names, found.split_special_tokens, numbers_segments)
+    return TokenizerFiles(
+        found.backend_tokenizer, names, found.split_special_tokens, numbers_segments
+    )
 
 
 def _read(folder: Folder) -> Any:
@@ -88,17 +84,22 @@ def _read(folder: Folder) -> Any:
 
     try:
         with tempfile.TemporaryDirectory() as copy:
-            if not (Path(folder) / FILE).is_file() and (Path(folder) / PIECES).is_file():
+            has_pieces = not (Path(folder) / FILE).is_file() and (Path(folder) / PIECES).is_file()
+            if has_pieces:
                 _copy_with_pieces(folder, copy)
-                folder = copy
-            return AutoTokenizer.from_pretrained(
-                folder, local_files_only=True, trust_remote_code=False
+            found = AutoTokenizer.from_pretrained(
+                copy if has_pieces else folder, local_files_only=True, trust_remote_code=False
             )
+        # Some are not of the package, and others cannot be written.
+        found.backend_tokenizer.to_str()
+        return found
     # Each class of tokenizers raises its own errors.
     except Exception as error:
         raise ValueError(
-            "`folder` must have a tokenizer that `transformers` reads without code of the folder. "
-            f"Received: folder={os.fspath(folder)!r}, of which it says: {error}"
+            "`folder` must have a tokenizer of the package `tokenizers`, and `transformers` must "
+            f"read it without code of the folder. Received: folder={os.fspath(folder)!r}, of which "
+            f"`transformers` says: {error} Without a tokenizer, pass token ids to the models, and "
+            "`cls_token_id` to `from_bert`."
         ) from error
 
 
