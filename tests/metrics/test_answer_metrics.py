@@ -98,6 +98,8 @@ def test_means_are_over_questions():
         ("zh", "在北京2008年 NBA、赛", "在 北 京 2008 年 nba 赛"),
         ("zh", "《the》", "the"),
         # Characters after U+9FA5 and of other blocks are not separated.
+        # Punctuation goes before articles.
+        ("en", "l’a", "la"),
         ("zh", "㐀㐁鿿", "㐀㐁鿿"),
     ],
 )

@@ -217,8 +217,8 @@ def test_texts_of_tokens(kind, token, expected):
     assert trained(kind)[0].split_token(token) == expected
 
 
-@pytest.mark.parametrize("changes", [{}, {"do_lower_case": True, "add_prefix_space": False}])
-def test_pieces_of_deberta(changes, tmp_path, monkeypatch):
+@pytest.fixture
+def spm(tmp_path, monkeypatch):
     """A folder with `spm.model` and without `tokenizer.json`. The mask is not in the model."""
     from transformers.utils import sentencepiece_model_pb2_new as pb2
 
@@ -232,18 +232,42 @@ def test_pieces_of_deberta(changes, tmp_path, monkeypatch):
         eos_id=2, unk_id=3, pad_piece="[PAD]", bos_piece="[CLS]", eos_piece="[SEP]",
         unk_piece="[UNK]",
     )  # fmt: skip
-    (tmp_path / "tokenizer_config.json").write_text(json.dumps(changes))
     (tmp_path / "config.json").write_text('{"model_type": "deberta-v2"}')
-    mask = flags("[MASK]", lstrip=True)
-    (tmp_path / "special_tokens_map.json").write_text(json.dumps({"mask_token": mask}))
-    ours, theirs = read(tmp_path)
-    texts = [*AWKWARD_TEXTS, *A, "The [MASK] fox\t é  ½"]
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    "files",
+    [
+        {},
+        {"tokenizer_config.json": {"do_lower_case": True, "add_prefix_space": False}},
+        {"tokenizer_config.json": {"unk_token": "[U]"}},
+        {"special_tokens_map.json": {"mask_token": "[M]"}},
+        {"added_tokens.json": {"[MASK]": 330, "<e1>": 331}},
+    ],
+)
+def test_pieces_of_deberta(files, spm):
+    size = sentencepiece.SentencePieceProcessor(model_file=str(spm / "spm.model")).get_piece_size()
+    for name, contents in files.items():
+        shifted = {k: v - 330 + size if v in (330, 331) else v for k, v in contents.items()}
+        (spm / name).write_text(json.dumps(shifted if name == "added_tokens.json" else contents))
+    ours, theirs = read(spm)
+    texts = [*AWKWARD_TEXTS, *A, "The [MASK] fox\t é  ½", "a [M] fox <e1> \u1234☃"]
     assert ours(texts) == theirs(texts, add_special_tokens=False)["input_ids"]
-    assert ours.mask_token_id == theirs.mask_token_id == len(theirs) - 1
+    assert ours.mask_token_id == theirs.mask_token_id >= size
     # The pieces of another type would need other rules.
-    (tmp_path / "config.json").write_text('{"model_type": "albert"}')
+    (spm / "config.json").write_text('{"model_type": "albert"}')
     with pytest.raises(ValueError, match="must have a file"):
-        HuggingFaceTokenizer.from_hugging_face(tmp_path)
+        HuggingFaceTokenizer.from_hugging_face(spm)
+
+
+def test_tokenizer_json_goes_before_pieces(spm):
+    write(spm, in_config(tokenizer_class="PreTrainedTokenizerFast", pad_token="[PAD]"))
+    of_class = HuggingFaceTokenizer.from_hugging_face(spm)
+    assert of_class.template.start == [of_class.token_to_id("[CLS]")]
+    (spm / "tokenizer.json").write_text(words())
+    found = HuggingFaceTokenizer.from_hugging_face(spm)
+    assert found.get_vocabulary() == [*BERTS, "fox"]
 
 
 # === Packing ===
@@ -588,6 +612,43 @@ def test_files_that_disagree_are_refused(file, others, message, tmp_path):
     write(tmp_path, others)
     with pytest.raises(ValueError, match=message):
         HuggingFaceTokenizer.from_hugging_face(tmp_path)
+
+
+def test_null_is_a_setting(tmp_path):
+    (tmp_path / "tokenizer.json").write_text(words(normalizer={**BERT, "strip_accents": True}))
+    (tmp_path / "config.json").write_text('{"model_type": "bert"}')
+    (tmp_path / "tokenizer_config.json").write_text('{"strip_accents": null}')
+    ours, theirs = read(tmp_path)
+    assert ours(["fóx"]) == theirs(["fóx"], add_special_tokens=False)["input_ids"]
+
+
+def test_usual_names_without_a_template():
+    names = ["<unk>", "</s>", "<pad>", "<s>", "<mask>"]
+    fast = tokenizers.Tokenizer(tokenizers.models.BPE({"a": 0}, []))
+    fast.add_special_tokens(names)
+    ours = HuggingFaceTokenizer(fast)
+    assert [getattr(ours, f"{r}_token") for r in ("unk", "sep", "pad", "cls", "mask")] == names
+
+
+def test_the_arguments_of_a_bert(tmp_path):
+    """Added tokens are in the vocabulary, and the model has the unknown token and the prefix."""
+
+    def tokenizer(**changes):
+        fast = tokenizers.Tokenizer.from_str(words(**changes))
+        fast.add_tokens(["cat"])
+        fast.save(str(tmp_path / "tokenizer.json"))
+        roles = {f"{token[1:-1].lower()}_token": token for token in BERTS} | {"unk_token": "fox"}
+        files = in_config(tokenizer_class="PreTrainedTokenizerFast", **roles)
+        write(tmp_path, {**files, "config.json": {"model_type": "bert"}})
+        return DietBertTokenizer.from_bert(tmp_path)
+
+    model = json.loads(words())["model"] | {"continuing_subword_prefix": "@@"}
+    model["vocab"] |= {"@@es": 6}
+    found = tokenizer(model=model)
+    assert found.get_vocabulary() == [*BERTS, "fox", "@@es", "cat"]
+    assert (found.oov_token, found(["foxes"])) == ("[UNK]", [[5, 6]])
+    with pytest.raises(ValueError, match=r"'BertNormalizer'.*None"):
+        tokenizer(normalizer=None)
 
 
 def test_code_of_a_folder_is_not_run(tmp_path):

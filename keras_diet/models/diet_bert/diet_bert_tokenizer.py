@@ -232,6 +232,7 @@ def _arguments_of(folder):
     return {
         "vocabulary": [tokens[i] for i in range(len(tokens))],
         "oov_token": contents["model"]["unk_token"],
+        "suffix_indicator": contents["model"]["continuing_subword_prefix"],
         "lowercase": lowercase,
         # BERT strips accents whenever it lowercases.
         "strip_accents": lowercase if strip_accents is None else strip_accents,

@@ -80,16 +80,16 @@ def _read(folder: Folder) -> Any:
             '`pip install "transformers>=5.23"`. It needs no PyTorch for this.'
         )
     # The import takes seconds.
-    from transformers import AutoTokenizer
+    from transformers import AutoTokenizer, DebertaV2Tokenizer
 
+    options = {"local_files_only": True, "trust_remote_code": False}
     try:
-        with tempfile.TemporaryDirectory() as copy:
-            has_pieces = not (Path(folder) / FILE).is_file() and (Path(folder) / PIECES).is_file()
-            if has_pieces:
-                _copy_with_pieces(folder, copy)
-            found = AutoTokenizer.from_pretrained(
-                copy if has_pieces else folder, local_files_only=True, trust_remote_code=False
-            )
+        if (Path(folder) / FILE).is_file() or not (Path(folder) / PIECES).is_file():
+            found = AutoTokenizer.from_pretrained(folder, **options)
+        else:
+            with tempfile.TemporaryDirectory() as copy:
+                unk_id = _copy_with_pieces(folder, copy)
+                found = DebertaV2Tokenizer.from_pretrained(copy, unk_id=unk_id, **options)
         # Some are not of the package, and others cannot be written.
         found.backend_tokenizer.to_str()
         return found
@@ -104,15 +104,16 @@ def _read(folder: Folder) -> Any:
 
 
 def _copy_with_pieces(folder, copy):
-    """Write a copy with `tokenizer.json`, because the reader of pieces needs `protobuf`.
+    """Write a copy of a DeBERTa with `tokenizer.json`, and return the id of unknown pieces.
 
-    TensorFlow needs another version of that package.
+    The reader of pieces in `transformers` needs another version of protobuf than TensorFlow.
     """
     pieces = SentencePieceProcessor(model_file=os.fspath(Path(folder) / PIECES))
     rows = [(pieces.id_to_piece(i), pieces.get_score(i)) for i in range(len(pieces))]
     for path in Path(folder).glob("*.json"):
         shutil.copy(path, copy)
-    tokenizers.Tokenizer(models.Unigram(rows, pieces.unk_id())).save(os.path.join(copy, FILE))
+    tokenizers.Tokenizer(models.Unigram(rows)).save(os.path.join(copy, FILE))
+    return pieces.unk_id()
 
 
 # Settings of tokenizer_config.json, and where `tokenizer.json` has them.
