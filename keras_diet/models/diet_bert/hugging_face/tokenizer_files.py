@@ -82,7 +82,7 @@ def _read(folder: Folder) -> Any:
     # The import takes seconds.
     from transformers import AutoTokenizer, DebertaV2Tokenizer
 
-    options = {"local_files_only": True, "trust_remote_code": False}
+    options: Config = {"local_files_only": True, "trust_remote_code": False}
     try:
         if (Path(folder) / FILE).is_file() or not (Path(folder) / PIECES).is_file():
             found = AutoTokenizer.from_pretrained(folder, **options)
