@@ -3,6 +3,7 @@
 import keras
 import pytest
 
+from tests.helpers import EAGER
 from tests.models.tiny import draw_with_numpy
 
 KERAS_DRAWS = {
@@ -41,8 +42,7 @@ def eager_steps(request, monkeypatch):
     """
     compiled = {"compiled_steps", "unpatched"} & set(request.fixturenames)
     if keras.backend.backend() != "jax" and not compiled:
-        eager = property(lambda trainer: True, lambda trainer, value: None)
-        monkeypatch.setattr(keras.Model, "run_eagerly", eager)
+        monkeypatch.setattr(keras.Model, "run_eagerly", EAGER)
 
 
 @pytest.fixture

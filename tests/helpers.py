@@ -19,6 +19,8 @@ if keras.backend.backend() != "torch":
     HALF_POLICIES = HALF_POLICIES[-1:]
 
 
+# `keras.Model.run_eagerly` of models whose steps are never compiled.
+EAGER = property(lambda trainer: True, lambda trainer, value: None)
 # For a test in a file that is marked with `any_backend`.
 every_backend = pytest.mark.every_backend
 

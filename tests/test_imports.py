@@ -11,6 +11,7 @@ from pathlib import Path
 import keras
 import numpy as np
 import pytest
+import tokenizers
 from packaging.requirements import Requirement
 
 import keras_diet
@@ -166,6 +167,33 @@ def test_layers_load_and_need_only_keras_and_a_backend(tmp_path):
     for message in results["messages"].values():
         assert "keras_hub" in message
         assert 'pip install ".[jax]"' in message
+
+
+@pytest.mark.any_backend("jax")
+def test_tokenizers_of_folders_need_transformers_but_no_pytorch(tmp_path):
+    vocabulary = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", "fox"]
+    tokenizer = tokenizers.BertWordPieceTokenizer({token: i for i, token in enumerate(vocabulary)})
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    message, ids, has_torch = run(
+        """
+        import importlib.util
+
+        find, missing = importlib.util.find_spec, "transformers"
+        importlib.util.find_spec = lambda name, *args: name != missing and find(name, *args) or None
+        from keras_diet.models import HuggingFaceTokenizer
+
+        try:
+            HuggingFaceTokenizer.from_hugging_face(".")
+        except ImportError as error:
+            message = str(error)
+        missing = "torch"
+        ids = HuggingFaceTokenizer.from_hugging_face(".")(["fox"])
+        print(json.dumps([message, ids, "torch" in packages()]))
+        """,
+        tmp_path,
+    )
+    assert 'pip install "transformers' in message
+    assert (ids, has_torch) == ([[5]], False)
 
 
 @pytest.mark.any_backend

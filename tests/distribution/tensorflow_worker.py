@@ -13,19 +13,21 @@ devices. Here each replica compiles its own step.
 import json
 import sys
 from pathlib import Path
+from unittest import mock
 
+import keras
 import tensorflow as tf
 
 from tests.distribution import resume_worker
 from tests.distribution.training import (
     BATCH_SIZE,
-    eager_steps,
     fit,
     make_batches,
     make_masked_lm,
     predictions,
     train_embedder,
 )
+from tests.helpers import EAGER
 
 
 def compile_replicas(masked_lm, shapes):
@@ -73,7 +75,7 @@ def compare(strategy):
     with strategy.scope():
         two["embedder"] = train_embedder("multiple_negatives")
     # One device needs no compiler for three steps.
-    with eager_steps():
+    with mock.patch.object(keras.Model, "run_eagerly", EAGER):
         masked_lm = make_masked_lm()
         one = {"losses": fit(masked_lm, make_batches()), "predictions": predictions(masked_lm)}
         one["embedder"] = train_embedder("multiple_negatives")

@@ -1,7 +1,5 @@
 """Models, batches and a training loop for the comparison of one device with several."""
 
-from unittest import mock
-
 import keras
 import numpy as np
 
@@ -144,9 +142,3 @@ def predictions(masked_lm):
     first, second = (inputs for inputs, _, _ in make_batches()[:2])
     inputs = {name: np.concatenate([first[name], second[name][:3]]) for name in first}
     return masked_lm.predict(inputs, BATCH_SIZE, verbose=0).tolist()
-
-
-def eager_steps():
-    """A context where the steps of models are eager."""
-    eager = property(lambda trainer: True, lambda trainer, value: None)
-    return mock.patch.object(keras.Model, "run_eagerly", eager)

@@ -10,11 +10,7 @@ from keras import ops
 from keras_hub.models import TextEmbedder, TextEmbedderPreprocessor
 
 from keras_diet import validation
-from keras_diet.data.columns import (
-    holds_text,
-    is_columns,
-    number_of_rows,
-)
+from keras_diet.data.columns import holds_text, is_columns, number_of_rows
 from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.layers.transformer.recomputed_call import call_in_chunks
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone

@@ -57,13 +57,13 @@ def read_tokenizer_files(folder: Folder) -> TokenizerFiles:
             f"DeBERTa. Received: folder={os.fspath(folder)!r}. Write one in Python with "
             "transformers: `AutoTokenizer.from_pretrained(folder).save_pretrained(folder)`."
         )
-    found = _read(folder)
+    found, contents = _read(folder)
     if found.truncation_side != "right":
         raise ValueError(
             "`truncation_side` must be 'right', because preprocessors cut the end of a text. "
             f"Received: {found.truncation_side!r} in {os.fspath(folder)!r}"
         )
-    _check_settings(folder, json.loads(found.backend_tokenizer.to_str()))
+    _check_settings(folder, contents)
     tokens = found.special_tokens_map.items()
     names = {name.removesuffix("_token"): token for name, token in tokens}
     numbers_segments = "token_type_ids" in found.model_input_names
@@ -72,8 +72,8 @@ def read_tokenizer_files(folder: Folder) -> TokenizerFiles:
     )
 
 
-def _read(folder: Folder) -> Any:
-    """Return the tokenizer of `transformers`."""
+def _read(folder: Folder) -> tuple[Any, Config]:
+    """Return the tokenizer of `transformers`, and its contents as `tokenizer.json` has them."""
     if importlib.util.find_spec("transformers") is None:
         raise ImportError(
             "Folders of Hugging Face need `transformers` for their tokenizers. Run "
@@ -84,15 +84,14 @@ def _read(folder: Folder) -> Any:
 
     options: Config = {"local_files_only": True, "trust_remote_code": False}
     try:
-        if (Path(folder) / FILE).is_file() or not (Path(folder) / PIECES).is_file():
-            found = AutoTokenizer.from_pretrained(folder, **options)
-        else:
+        if _has_pieces(folder):
             with tempfile.TemporaryDirectory() as copy:
                 unk_id = _copy_with_pieces(folder, copy)
                 found = DebertaV2Tokenizer.from_pretrained(copy, unk_id=unk_id, **options)
+        else:
+            found = AutoTokenizer.from_pretrained(folder, **options)
         # Some are not of the package, and others cannot be written.
-        found.backend_tokenizer.to_str()
-        return found
+        return found, json.loads(found.backend_tokenizer.to_str())
     # Each class of tokenizers raises its own errors.
     except Exception as error:
         raise ValueError(
@@ -148,5 +147,10 @@ def _check_settings(folder: Folder, found: Config) -> None:
 
 def has_tokenizer(folder: Folder) -> bool:
     """Return whether a folder has a file from which `HuggingFaceTokenizer` is made."""
-    is_deberta = optional_json(folder, "config.json").get("model_type") == "deberta-v2"
-    return any((Path(folder) / name).is_file() for name in (FILE, *[PIECES] * is_deberta))
+    return (Path(folder) / FILE).is_file() or _has_pieces(folder)
+
+
+def _has_pieces(folder):
+    """Return whether a folder is that of a DeBERTa with pieces in the place of `tokenizer.json`."""
+    has_them = (Path(folder) / PIECES).is_file() and not (Path(folder) / FILE).is_file()
+    return has_them and optional_json(folder, "config.json").get("model_type") == "deberta-v2"
