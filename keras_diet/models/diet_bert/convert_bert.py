@@ -12,7 +12,6 @@ from keras_diet._arrays import float32_array
 from keras_diet.models.diet_bert.hugging_face.checkpoint import Checkpoint, read_checkpoint
 from keras_diet.models.diet_bert.hugging_face.read import backbone_of_checkpoint
 from keras_diet.models.diet_bert.hugging_face.tokenizer_files import (
-    VOCABULARY,
     has_tokenizer,
     read_tokenizer_files,
 )
@@ -212,7 +211,7 @@ def _find_cls_token_id(bert: Any) -> int | None:
         tokenizer = getattr(getattr(bert, "preprocessor", None), "tokenizer", None)
         return getattr(tokenizer, "cls_token_id", None)
     folder = bert.folder
-    if folder is None or not (has_tokenizer(folder) or (folder / VOCABULARY).is_file()):
+    if folder is None or not has_tokenizer(folder):
         return None
     files = read_tokenizer_files(folder)
     return files.tokenizer.token_to_id(files.names.get("cls", files.names.get("bos", "[CLS]")))

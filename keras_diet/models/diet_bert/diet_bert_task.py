@@ -159,7 +159,7 @@ class DietBertTask(DocumentInputs, HubTask):
         Args:
             source: As in `DietBertBackbone.from_hugging_face`.
             preprocessor: As in the class. Defaults to `"auto"`: one with the tokenizer of a folder
-                that has a `tokenizer.json`, and `None` otherwise. Its `sequence_length` is the
+                that has one, and `None` otherwise. Its `sequence_length` is the
                 longest text of sentence-transformers, or `model_max_length` in
                 `tokenizer_config.json`, or the longest sequence of the model. The windows of a
                 question answerer are not longer than the default of their class. It has the

@@ -51,7 +51,7 @@ def read_tokenizer_files(folder: Folder) -> TokenizerFiles:
             library does not have what they say.
         ImportError: If `transformers` is not installed.
     """
-    if not (has_tokenizer(folder) or (Path(folder) / VOCABULARY).is_file()):
+    if not has_tokenizer(folder):
         raise ValueError(
             f"`folder` must have a file {FILE}, or {VOCABULARY} for a BERT, or {PIECES} for a "
             f"DeBERTa. Received: folder={os.fspath(folder)!r}. Write one in Python with "
@@ -147,7 +147,11 @@ def _check_settings(folder: Folder, found: Config) -> None:
 
 def has_tokenizer(folder: Folder) -> bool:
     """Return whether a folder has a file from which `HuggingFaceTokenizer` is made."""
-    return (Path(folder) / FILE).is_file() or _has_pieces(folder)
+    if (Path(folder) / FILE).is_file() or _has_pieces(folder):
+        return True
+    # The tokenizers of these are not of the package `tokenizers`.
+    has_another = optional_json(folder, "config.json").get("model_type") in ("esm", "roformer")
+    return (Path(folder) / VOCABULARY).is_file() and not has_another
 
 
 def _has_pieces(folder):
