@@ -112,7 +112,7 @@ METHODS = {
     "load_lora_weights of backbones": "hub.backbone.HubBackbone.load_lora_weights",
     "quantize": "hub.task.HubTask.quantize",
     "export": "hub.model_files.ModelFiles.export",
-    "get_layout_map of backbones": "hub.layout_map.transformer_layout_map",
+    "get_layout_map of backbones": "hub.backbone.HubBackbone.get_layout_map",
 }
 
 

@@ -7,7 +7,7 @@ import numpy as np
 
 from keras_diet import analysis, layers
 from keras_diet._arrays import float32_array
-from keras_diet.analysis.learned_scores import encoder_parts, input_positions
+from keras_diet.analysis.learned_scores import encoder_and_input, input_positions
 from keras_diet.layers.position.sinusoids import Sinusoids
 
 RANKS = ("8", "16", "32", "64", "128")
@@ -90,7 +90,7 @@ def stddev_of_scores(backbone: Any, layer: int = 0) -> float:
     scores = analysis.position_scores(backbone)[layer][:, 1:, 1:]
     encoding = backbone.input_encoding
     if encoding is not None and encoding.position_embedding is not None:
-        positions = input_positions(encoder_parts(backbone), backbone.max_sequence_length)
+        positions = input_positions(*encoder_and_input(backbone), backbone.max_sequence_length)
         # The first normalization divides tokens and positions by the root of this sum.
         tokens = float32_array(backbone.token_embedding.embeddings)
         scores = scores / (np.square(positions).mean() + np.square(tokens).mean())

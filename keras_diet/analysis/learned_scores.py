@@ -1,6 +1,6 @@
 """What a model has learned about positions and segments, without any tokens."""
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import keras
 import numpy as np
@@ -11,39 +11,34 @@ from keras_diet.analysis.attention_scores import as_diet_bert
 from keras_diet.layers import DietEncoder, LinformerMultiHeadAttention
 
 
-class EncoderParts(NamedTuple):
-    """An encoder, the layer that adds embeddings to its input (if any), and the hidden size."""
-
-    encoder: DietEncoder
-    input_encoding: keras.layers.Layer | None
-    hidden_dim: int
-
-
-def encoder_parts(model: keras.Model | DietEncoder) -> EncoderParts:
-    """Return the encoder of a model and what surrounds it.
+def encoder_and_input(model: Any) -> tuple[Any, keras.layers.Layer | None]:
+    """Return the encoder of a model, and the layer that adds embeddings to its input, if any.
 
     Args:
         model: As in `as_diet_bert`, or a built `DietEncoder`.
     """
-    if not isinstance(model, DietEncoder):
-        backbone = as_diet_bert(model)
-        return EncoderParts(backbone.encoder, backbone.input_encoding, backbone.hidden_dim)
-    hidden_dim = model.transformer_layers[0].self_attention.query_dense.kernel.shape[0]
-    return EncoderParts(model, model.input_encoding, hidden_dim)
+    model = model if isinstance(model, DietEncoder) else as_diet_bert(model)
+    return getattr(model, "encoder", model), model.input_encoding
 
 
-def input_positions(parts: EncoderParts, length: int) -> np.ndarray:
+def zero_states(encoder: DietEncoder, length: int) -> np.ndarray:
+    """Return zeros of the shape of the hidden states of one sequence, `(1, length, hidden_dim)`."""
+    kernel = encoder.transformer_layers[0].self_attention.query_dense.kernel
+    return np.zeros((1, length, kernel.shape[0]), "float32")
+
+
+def input_positions(
+    encoder: DietEncoder, encoding: keras.layers.Layer | None, length: int
+) -> np.ndarray:
     """Return the position embeddings `(length, hidden_dim)` at the input."""
-    encoding = parts.input_encoding
     if encoding is None or encoding.position_embedding is None:
         raise ValueError(
             "`backbone` has no position embeddings at its input, because it has no positions, adds "
             "them to the scores, or combines them with queries. Received: position_encoding="
-            f"{parts.encoder.position_encoding!r}. See `position_scores` and `attention_scores`."
+            f"{encoder.position_encoding!r}. See `position_scores` and `attention_scores`."
         )
-    shape = (1, length, parts.hidden_dim)
-    embeddings = encoding.position_embedding(np.zeros(shape, dtype="float32"))
-    return np.broadcast_to(float32_array(embeddings), shape)[0]
+    x = zero_states(encoder, length)
+    return np.broadcast_to(float32_array(encoding.position_embedding(x)), x.shape)[0]
 
 
 def position_scores(
@@ -97,21 +92,19 @@ def position_scores(
     References:
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), Figures 4, 7 and 8
     """
-    parts = encoder_parts(backbone)
-    encoder = parts.encoder
+    encoder, encoding = encoder_and_input(backbone)
     length = encoder.max_sequence_length if length is None else length
     if encoder.position_biases:
-        scores = np.stack([_bias_scores(bias, parts, length) for bias in encoder.position_biases])
+        scores = np.stack([_bias_scores(bias, encoder, length) for bias in encoder.position_biases])
         # All layers may share one bias.
         return np.broadcast_to(scores, (encoder.num_layers, *scores.shape[1:])).copy()
-    positions = input_positions(parts, length)
+    positions = input_positions(encoder, encoding, length)
     attentions = [block.self_attention for block in encoder.transformer_layers]
     return np.stack([_input_scores(positions, attention) for attention in attentions])
 
 
-def _bias_scores(bias, parts: EncoderParts, length):
+def _bias_scores(bias, encoder, length):
     """Return the scores of one bias layer, `(num_heads, length, number of keys)`."""
-    encoder = parts.encoder
     key_length = encoder.projection_dim or length
     keys = () if encoder.projection_dim is None else (ops.zeros((1, key_length)),)
 
@@ -119,9 +112,9 @@ def _bias_scores(bias, parts: EncoderParts, length):
         scores = float32_array(bias(inputs.astype("float32"), *keys))
         return np.broadcast_to(scores, (1, encoder.num_heads, length, key_length))[0]
 
-    shape = (1, length, parts.hidden_dim)
-    scores = scores_of(np.zeros(shape))
-    if not np.array_equal(scores, scores_of(np.random.default_rng(0).normal(size=shape))):
+    x = zero_states(encoder, length)
+    scores = scores_of(x)
+    if not np.array_equal(scores, scores_of(np.random.default_rng(0).normal(size=x.shape))):
         raise ValueError(
             "`backbone` has no positional scores, because its bias layer reads its inputs. "
             f"Received: the bias layer '{bias.name}'. Use `attention_scores` for the scores of a "
@@ -178,7 +171,7 @@ def segment_scores(backbone: keras.Model | keras.layers.Layer) -> np.ndarray:
     References:
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), equation 2
     """
-    encoder = encoder_parts(backbone).encoder
+    encoder, _ = encoder_and_input(backbone)
     return np.stack([float32_array(bias.segment_embedding) for bias in encoder.segment_biases])
 
 
@@ -270,8 +263,8 @@ def position_similarity(backbone: keras.Model | keras.layers.Layer) -> np.ndarra
     References:
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), appendix C, Figure 5
     """
-    parts = encoder_parts(backbone)
-    positions = input_positions(parts, parts.encoder.max_sequence_length)
+    encoder, encoding = encoder_and_input(backbone)
+    positions = input_positions(encoder, encoding, encoder.max_sequence_length)
     norms = np.linalg.norm(positions, axis=1, keepdims=True)
     directions = positions / np.where(norms == 0, 1, norms)
     return directions @ directions.T

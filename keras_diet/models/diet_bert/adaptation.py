@@ -9,7 +9,6 @@ from keras import ops
 from keras_diet import validation
 from keras_diet._arrays import float32_array
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
-from keras_diet.models.hub.rebuild import rebuild
 from keras_diet.types import Config
 
 
@@ -126,7 +125,7 @@ def _rebuilt(model: keras.Model, length: int) -> keras.Model:
     layer = _backbone_of(model).position_encoding
     if isinstance(layer, keras.layers.Layer):
         changes["position_encoding"] = keras.layers.serialize(_longer_layer(layer, length))
-    return rebuild(model, changes)
+    return model.rebuilt(changes)
 
 
 def _longer_layer(layer: keras.layers.Layer, longer: int) -> keras.layers.Layer:
@@ -250,7 +249,7 @@ def add_segments(
         received = f"Received: segment_encoding={present!r}"
         raise ValueError(f"`model` must not have segments already. {received}")
     changes = {"segment_encoding": segment_encoding, "num_segments": num_segments}
-    extended = rebuild(model, changes)
+    extended = model.rebuilt(changes)
     layers = _backbone_of(extended).encoder.segment_biases
     if segment_encoding == "input":
         layers = [_backbone_of(extended).input_encoding.segment_embedding]

@@ -14,6 +14,7 @@ from keras_diet.layers.configuration import (
 )
 from keras_diet.layers.initializers import bert_initializer
 from keras_diet.layers.position.input_encoding import make_input_encoding
+from keras_diet.layers.transformer.cached_positions import arguments_of_copy, copy_weights
 from keras_diet.layers.transformer.diet_encoder import DietEncoder
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
 from keras_diet.layers.transformer.transformer_block import NORMALIZATIONS
@@ -23,8 +24,6 @@ from keras_diet.models.diet_bert.hugging_face.read import read_backbone
 from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
 from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.document_inputs import DocumentInputs
-from keras_diet.models.hub.layout_map import transformer_layout_map
-from keras_diet.models.hub.rebuild import rebuild_with_cached_positions
 from keras_diet.models.hub.token_inputs import (
     DOCUMENT_IDS,
     PADDING_MASK,
@@ -43,6 +42,15 @@ def gelu_approximate(x: Tensor) -> Tensor:
 def activation_function(activation: Activation) -> Activation:
     """Return an activation for Keras, which does not know the name `"gelu_approximate"`."""
     return gelu_approximate if activation == "gelu_approximate" else activation
+
+
+def with_cached_positions(model: Any) -> Any:
+    """Return a copy of a backbone or a task, for `keras_diet.layers.cache_positions`."""
+    backbone = getattr(model, "backbone", model)
+    copy = model.rebuilt(arguments_of_copy(backbone.attention_implementation))
+    cached = getattr(copy, "backbone", copy).encoder.position_biases
+    copy_weights(model, copy, backbone.encoder.position_biases, cached)
+    return copy
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
@@ -176,8 +184,7 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
     from_hugging_face = classmethod(read_backbone)
     export_to_hugging_face = write_hugging_face
     trained_head = NO_HEAD
-    get_layout_map = staticmethod(transformer_layout_map)
-    with_cached_positions = rebuild_with_cached_positions
+    with_cached_positions = with_cached_positions
     # The type that `from_hugging_face` has read, which `export_to_hugging_face` writes.
     hugging_face_type: str | None = None
 

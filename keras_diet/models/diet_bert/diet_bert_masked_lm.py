@@ -10,7 +10,7 @@ from keras_hub.models import MaskedLM, MaskedLMPreprocessor
 
 from keras_diet import validation
 from keras_diet._arrays import largest
-from keras_diet.data.columns import number_of_rows
+from keras_diet.data.columns import number_of_rows, texts_of
 from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.layers.initializers import bert_initializer
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone, activation_function
@@ -20,7 +20,6 @@ from keras_diet.models.hub.classes import Classes
 from keras_diet.models.hub.losses import token_loss
 from keras_diet.models.hub.preprocessor import checked_preprocessor
 from keras_diet.models.hub.task import HubTask
-from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.hub.token_inputs import TokenInput, ids_below
 from keras_diet.models.hub.token_rows import inputs_of, padded, template_of
 from keras_diet.pretraining.masking import mask_tokens

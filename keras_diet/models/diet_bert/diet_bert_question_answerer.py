@@ -9,7 +9,7 @@ import numpy as np
 from keras_hub.models import Task
 
 from keras_diet import validation
-from keras_diet.data.columns import as_rows, host_column, number_of_rows
+from keras_diet.data.columns import as_rows, host_column, number_of_rows, texts_of
 from keras_diet.layers.initializers import bert_initializer
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.diet_bert.hugging_face.heads import QUESTION_ANSWERER
@@ -23,7 +23,6 @@ from keras_diet.models.diet_bert.question_windows import (
 )
 from keras_diet.models.hub.classes import Classes, checked_weights
 from keras_diet.models.hub.preprocessor import TokenPreprocessor, checked_preprocessor
-from keras_diet.models.hub.texts import texts_of
 from keras_diet.models.hub.token_rows import buckets_of
 from keras_diet.types import Columns, Config, Tensor
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Self
 import keras
 from tokenizers import normalizers
 
-from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
+from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone, with_cached_positions
 from keras_diet.models.diet_bert.diet_bert_tokenizer import DietBertTokenizer
 from keras_diet.models.diet_bert.hugging_face.architectures import ARCHITECTURES, type_of
 from keras_diet.models.diet_bert.hugging_face.checkpoint import read_checkpoint
@@ -26,7 +26,6 @@ from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.document_inputs import DocumentInputs
 from keras_diet.models.hub.preprocessor import HubPreprocessor
 from keras_diet.models.hub.presets import is_hugging_face_folder
-from keras_diet.models.hub.rebuild import rebuild_with_cached_positions
 from keras_diet.models.hub.task import HubTask
 from keras_diet.types import Config
 
@@ -48,8 +47,7 @@ class DietBertTask(DocumentInputs, HubTask):
     # The output of the backbone that the head reads.
     backbone_output = "sequence_output"
     export_to_hugging_face = write_hugging_face
-    # `keras_diet.layers.cache_positions` calls it.
-    with_cached_positions = rebuild_with_cached_positions
+    with_cached_positions = with_cached_positions
 
     def compile_arguments(self, given: Config) -> Config:
         """Return the arguments of `compile` with the optimizer of KerasHub's tasks."""

@@ -6,6 +6,7 @@ import keras
 from keras_hub.models import TextClassifier, TextClassifierPreprocessor
 
 from keras_diet import validation
+from keras_diet.data.columns import is_one_text
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.diet_bert.hugging_face.heads import TEXT_CLASSIFIER
@@ -13,7 +14,6 @@ from keras_diet.models.hub.classifier_task import ClassifierTask
 from keras_diet.models.hub.document_inputs import gather_tokens
 from keras_diet.models.hub.losses import default_accuracy, is_kind_of
 from keras_diet.models.hub.preprocessor import PackingPreprocessor
-from keras_diet.models.hub.texts import is_one_text
 from keras_diet.types import Activation, Config, Tensor
 
 

@@ -10,18 +10,16 @@ from keras import ops
 from keras_hub.models import TextEmbedder, TextEmbedderPreprocessor
 
 from keras_diet import validation
-from keras_diet.data.columns import holds_text, is_columns, number_of_rows
+from keras_diet.data.columns import holds_text, is_columns, number_of_rows, texts_of
 from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.layers.transformer.recomputed_call import call_in_chunks
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.diet_bert.hugging_face.heads import TEXT_EMBEDDER
-from keras_diet.models.hub.document_inputs import gather_tokens
+from keras_diet.models.hub.document_inputs import TextsOfExamples, gather_tokens, rows_of_texts
 from keras_diet.models.hub.losses import is_of_keras, of_output
 from keras_diet.models.hub.preprocessor import PackingPreprocessor
 from keras_diet.models.hub.task import HubTask
-from keras_diet.models.hub.texts import texts_of
-from keras_diet.models.hub.texts_of_examples import TextsOfExamples, rows_of_texts
 from keras_diet.training.embedding_losses import EmbeddingLoss, unit_vectors
 from keras_diet.types import Columns, Config, Tensor
 

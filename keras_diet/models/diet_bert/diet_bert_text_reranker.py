@@ -8,16 +8,15 @@ from keras import ops
 from keras_hub.models import Task
 
 from keras_diet import validation
-from keras_diet.data.columns import host_column, number_of_rows
+from keras_diet.data.columns import host_column, number_of_rows, texts_of
 from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_text_classifier import DietBertTextTask
 from keras_diet.models.diet_bert.hugging_face.heads import TEXT_RERANKER
 from keras_diet.models.hub.classes import Classes, checked_labels, checked_weights
+from keras_diet.models.hub.document_inputs import TextsOfExamples, rows_of_texts
 from keras_diet.models.hub.losses import is_kind_of, of_output, sparse_loss
 from keras_diet.models.hub.task import HubTask
-from keras_diet.models.hub.texts import texts_of
-from keras_diet.models.hub.texts_of_examples import TextsOfExamples, rows_of_texts
 from keras_diet.types import Activation, Columns, Config
 
 

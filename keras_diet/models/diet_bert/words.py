@@ -6,8 +6,7 @@ from typing import Any
 
 import numpy as np
 
-from keras_diet.data.columns import host_column
-from keras_diet.models.hub.texts import is_unicode
+from keras_diet.data.columns import host_column, is_unicode
 from keras_diet.models.hub.token_rows import inputs_of, template_of
 
 # The tokens of a word.

@@ -14,7 +14,6 @@ from keras_diet.layers.transformer.diet_decoder import DecoderMemory, DietDecode
 from keras_diet.layers.transformer.diet_encoder import DietEncoder
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
 from keras_diet.models.hub.backbone import HubBackbone
-from keras_diet.models.hub.layout_map import transformer_layout_map
 from keras_diet.models.hub.token_inputs import PADDING_MASK, TokenInput, ids_below
 from keras_diet.types import Activation, Config, DType, Tensor
 
@@ -89,8 +88,6 @@ class DietTransformerBackbone(HubBackbone):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 4.3
      - [Vaswani et al., 2017](https://arxiv.org/abs/1706.03762)
     """
-
-    get_layout_map = staticmethod(transformer_layout_map)
 
     def __init__(
         self,

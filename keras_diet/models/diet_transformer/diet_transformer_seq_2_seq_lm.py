@@ -13,7 +13,7 @@ from keras_hub.models import Seq2SeqLM
 
 from keras_diet import _backend
 from keras_diet._recording import RecordableFunction, RecordedFunction
-from keras_diet.data.columns import is_columns, take
+from keras_diet.data.columns import is_columns, is_one_text, take
 from keras_diet.layers.transformer.diet_decoder import DecoderMemory
 from keras_diet.models.diet_transformer.ctranslate2_model import write_ctranslate2_model
 from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTransformerBackbone
@@ -25,7 +25,6 @@ from keras_diet.models.hub.classes import Classes
 from keras_diet.models.hub.losses import token_loss
 from keras_diet.models.hub.preprocessor import checked_preprocessor
 from keras_diet.models.hub.task import HubTask
-from keras_diet.models.hub.texts import is_one_text
 from keras_diet.models.hub.token_inputs import check_token_inputs
 from keras_diet.samplers import BeamSearchSampler
 from keras_diet.training.trainers import divided, return_weights, whole_batches

@@ -9,11 +9,10 @@ import keras
 import numpy as np
 from keras_hub.models import Seq2SeqLMPreprocessor
 
-from keras_diet.data.columns import number_of_rows
+from keras_diet.data.columns import is_one_text, number_of_rows, texts_of
 from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTransformerBackbone
 from keras_diet.models.diet_transformer.diet_transformer_tokenizer import DietTransformerTokenizer
 from keras_diet.models.hub.preprocessor import HubPreprocessor
-from keras_diet.models.hub.texts import is_one_text, texts_of
 from keras_diet.models.hub.token_rows import mask_of_rows, padded
 from keras_diet.types import Columns, Tensor
 

@@ -10,11 +10,18 @@ import numpy as np
 from keras_hub.models import Preprocessor
 
 from keras_diet import validation
-from keras_diet.data.columns import host_column, in_graph, map_columns, number_of_rows
+from keras_diet.data.columns import (
+    host_column,
+    in_graph,
+    is_one_text,
+    is_pair,
+    map_columns,
+    number_of_rows,
+    texts_of,
+)
 from keras_diet.layers.configuration import constructor_arguments, with_arguments
 from keras_diet.models.hub.classes import numbers_of
 from keras_diet.models.hub.presets import finish_replacing
-from keras_diet.models.hub.texts import is_one_text, is_pair, texts_of
 from keras_diet.models.hub.token_rows import pack_documents, pack_segments
 from keras_diet.training.trainers import divides_rows
 from keras_diet.types import Columns, Config

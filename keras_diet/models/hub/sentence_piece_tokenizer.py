@@ -9,7 +9,7 @@ import sentencepiece
 from keras_hub.tokenizers import SentencePieceTokenizer
 
 from keras_diet import validation
-from keras_diet.models.hub.texts import is_unicode
+from keras_diet.data.columns import is_unicode
 from keras_diet.models.hub.tokenizer import HubTokenizer, Span, without_white_space
 from keras_diet.pretraining.languages import sample_languages
 from keras_diet.pretraining.text import utf8_lines

@@ -1,6 +1,7 @@
 """The base class of tasks."""
 
 import contextlib
+import tempfile
 from collections.abc import Iterator
 from typing import Any, Self
 
@@ -105,6 +106,23 @@ class HubTask(ModelFiles, DataMethods):
         task = super().from_config(config)
         freeze_layers(task, frozen)
         return task
+
+    def rebuilt(self, changes: Config) -> Self:
+        """Return a new task as `HubBackbone.rebuilt`, with a copy of the preprocessor.
+
+        It is compiled in the same way.
+        """
+        backbone = keras.saving.serialize_keras_object(self.backbone.rebuilt(changes))
+        config = {**self.get_config(), "backbone": backbone, "compile": False}
+        copy = type(self).from_config(config)
+        if hasattr(self.preprocessor, "tokenizer"):
+            # Configurations do not hold the vocabulary. Only files are common to all tokenizers.
+            with tempfile.TemporaryDirectory() as folder:
+                self.preprocessor.tokenizer.save_assets(folder)
+                copy.preprocessor.tokenizer.load_assets(folder)
+        if self.compiled:
+            copy.compile(**keras.saving.deserialize_keras_object(self.get_compile_config()))
+        return copy
 
     def compile_from_config(self, config: Config) -> None:
         """Compile the model as in a `.keras` file, and build the optimizer for its saved state.

@@ -8,9 +8,8 @@ import numpy as np
 import tokenizers
 from keras_hub.models import Tokenizer
 
-from keras_diet.data.columns import host_column
+from keras_diet.data.columns import host_column, is_one_text, texts_of
 from keras_diet.models.hub.presets import finish_replacing
-from keras_diet.models.hub.texts import is_one_text, texts_of
 
 Span = tuple[int, int]
 
