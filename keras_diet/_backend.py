@@ -410,5 +410,10 @@ def dropout(inputs, rate, seed, start):
     return ops.multiply(inputs, ops.cast(kept, inputs.dtype) / (1.0 - rate))
 
 
+def float32_array(tensor):
+    """Return a tensor or variable of any floating point dtype as a float32 array."""
+    return ops.convert_to_numpy(ops.cast(tensor, "float32"))
+
+
 def _on_torch():
     return keras.backend.backend() == "torch"

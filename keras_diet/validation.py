@@ -8,7 +8,6 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_diet import _arrays
 from keras_diet.types import Shape, Tensor
 
 
@@ -105,7 +104,7 @@ def length_within(length: Any, max_length: int, argument: str, what: str = "sequ
 def shape_of_ids(name: str, ids: Any, shape: Shape) -> None:
     """Raise a `ValueError` unless there is an id for each token of inputs `(B, T, ...)`."""
     received = getattr(ids, "shape", None)
-    if received is None or not _arrays.sizes_fit(received, shape):
+    if received is None or not sizes_fit(received, shape):
         kind = type(ids).__name__ if received is None else f"shape={tuple(received)}"
         raise ValueError(
             f"`{name}` must be an array of the shape (batch_size, length) of the "
@@ -122,7 +121,7 @@ def document_ids(name: str, ids: Any) -> None:
     if values is None or values.size == 0:
         return
     is_split = _num_runs(values) != _num_runs(np.sort(values, axis=1))
-    if not _arrays.are_integers_below(values, 2**31):
+    if not are_integers_below(values, 2**31):
         rule, received = "be integers from 0 on", f"values from {values.min()} to {values.max()}"
     elif np.any(is_split):
         rule = "have the tokens of a document next to each other"
@@ -146,7 +145,7 @@ def segment_ids_within(segment_ids: Tensor, num_segments: int) -> None:
     values = host_value(segment_ids)
     if values is None or values.size == 0:
         return
-    if not _arrays.are_integers_below(values, num_segments):
+    if not are_integers_below(values, num_segments):
         raise ValueError(
             f"`segment_ids` must be integers in [0, num_segments) = [0, {num_segments}). "
             f"Received: ids from {values.min()} to {values.max()}. Change the ids or "
@@ -170,6 +169,20 @@ def start_index(value: Any) -> int | None:
             f"first query. Received: start_index={value}"
         )
     return None if values is None else int(values)
+
+
+def sizes_fit(shape: Shape, other: Shape) -> bool:
+    """Return whether two shapes are equal, where an unknown size fits every size."""
+    return len(shape) == len(other) and all(
+        None in sizes or sizes[0] == sizes[1] for sizes in zip(shape, other, strict=True)
+    )
+
+
+def are_integers_below(values: np.ndarray, limit: int) -> bool:
+    """Return whether an array holds only integers in `[0, limit)`, of any dtype."""
+    # The comparison fails for NaN.
+    is_integer = values.dtype.kind in "iub" or bool(np.all(values == np.round(values)))
+    return is_integer and bool(values.min() >= 0 and values.max() < limit)
 
 
 def host_value(tensor: Tensor) -> np.ndarray | None:

@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from keras_diet import _graph
+from keras_diet import _recording
 
 torch = pytest.importorskip("torch")
 pytestmark = pytest.mark.any_backend
@@ -11,7 +11,7 @@ pytestmark = pytest.mark.any_backend
 
 def record(function, *arguments, **options):
     """Return the recorded function for the same arguments, and its code."""
-    run, structure = _graph.record(function, arguments, **options)
+    run, structure = _recording.record(function, arguments, **options)
     return run, structure, run.__self__.code
 
 
@@ -62,7 +62,7 @@ def test_large_constants_are_not_kept(monkeypatch):
         places = torch.arange(3.0) * 2.0
         return x + places[:, None] * torch.arange(4.0)
 
-    monkeypatch.setattr(_graph, "MAX_CONSTANT_SIZE", 4)
+    monkeypatch.setattr(_recording, "MAX_CONSTANT_SIZE", 4)
     run, _, code = record(function, torch.zeros(3, 4))
     # The outer product is computed each time, from constants.
     assert "aten.arange." not in code
@@ -73,7 +73,7 @@ def test_large_constants_are_not_kept(monkeypatch):
 
 def test_new_values_of_weights_count(monkeypatch):
     # Views take no memory, so they may be large.
-    monkeypatch.setattr(_graph, "MAX_CONSTANT_SIZE", 4)
+    monkeypatch.setattr(_recording, "MAX_CONSTANT_SIZE", 4)
     weight = torch.nn.Parameter(torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]))
     run, _, code = record(lambda x: (x @ weight.t(), x + 2.0 * weight), torch.ones(1, 2))
     # Views are folded, and see new values. Other results do not.

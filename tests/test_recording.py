@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from keras import ops
 
-from keras_diet import _graph, _recording
+from keras_diet import _recording
 from keras_diet._recording import RecordedFunction
 from keras_diet.layers import cache_positions
 from keras_diet.layers.transformer.position_encodings import POSITION_ENCODINGS
@@ -25,14 +25,14 @@ pytestmark = pytest.mark.any_backend
 @pytest.fixture(autouse=True)
 def codes(monkeypatch):
     """The code of the graphs that a test has recorded."""
-    codes, record = [], _graph.record
+    codes, record = [], _recording.record
 
     def watched(*arguments):
         graph = record(*arguments)
         codes.append(graph[0].__self__.code)
         return graph
 
-    monkeypatch.setattr(_graph, "record", watched)
+    monkeypatch.setattr(_recording, "record", watched)
     return codes
 
 

@@ -103,7 +103,7 @@ METHODS = {
     "fit": "hub.data_methods.DataMethods.fit",
     "evaluate": "hub.data_methods.DataMethods.evaluate",
     "predict": "hub.inference.InferenceMethods.predict",
-    "DietBertBackbone.from_hugging_face": "diet_bert.hugging_face.read.read_backbone",
+    "DietBertBackbone.from_hugging_face": "diet_bert.hugging_face.weights.read_backbone",
     "from_hugging_face of tasks": "diet_bert.diet_bert_task.DietBertTask.from_hugging_face",
     "export_to_hugging_face": "diet_bert.hugging_face.write.write_hugging_face",
     "DietBertBackbone.from_bert": "diet_bert.convert_bert.convert_bert",

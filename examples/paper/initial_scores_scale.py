@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from keras_diet import analysis, layers
-from keras_diet._arrays import float32_array
+from keras_diet._backend import float32_array
 from keras_diet.analysis.learned_scores import encoder_and_input, input_positions
 from keras_diet.layers.position.sinusoids import Sinusoids
 

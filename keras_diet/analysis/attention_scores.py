@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_diet._arrays import float32_array
+from keras_diet._backend import float32_array
 from keras_diet.layers import AttentionHook
 
 if TYPE_CHECKING:

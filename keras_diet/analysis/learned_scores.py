@@ -6,7 +6,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_diet._arrays import float32_array
+from keras_diet._backend import float32_array
 from keras_diet.analysis.attention_scores import as_diet_bert
 from keras_diet.layers import DietEncoder, LinformerMultiHeadAttention
 

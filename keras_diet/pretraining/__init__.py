@@ -18,12 +18,16 @@ Every step streams its input, is reproducible from a seed, and runs on every bac
 
 from keras_diet import _extras  # noqa: F401  Says what is missing.
 from keras_diet.pretraining.dataset import as_tf_dataset, masked_lm_dataset
-from keras_diet.pretraining.languages import language_probabilities, sample_languages
 from keras_diet.pretraining.masking import mask_tokens
 from keras_diet.pretraining.pack_with_beam import pack_with_beam
 from keras_diet.pretraining.packed_files import PackedShards, pack_text_files, write_packed
 from keras_diet.pretraining.packing import number_documents, number_segments, pack_sentences
-from keras_diet.pretraining.text import read_documents, split_sentences
+from keras_diet.pretraining.text import (
+    language_probabilities,
+    read_documents,
+    sample_languages,
+    split_sentences,
+)
 from keras_diet.pretraining.vocabulary import train_wordpiece_vocabulary
 from keras_diet.training import WarmupLinearDecay
 

@@ -10,9 +10,9 @@ import numpy as np
 
 from keras_diet import validation
 from keras_diet.data.for_keras import tf_dataset_of
-from keras_diet.pretraining.languages import language_probabilities
 from keras_diet.pretraining.masking import mask_tokens
 from keras_diet.pretraining.packing import number_documents, number_segments
+from keras_diet.pretraining.text import language_probabilities
 
 # A file may be larger than memory, so only its first rows are read to check them.
 _ROWS_TO_CHECK = 1024

@@ -7,7 +7,6 @@ from typing import Any
 import numpy as np
 
 from keras_diet import validation
-from keras_diet._arrays import mask_before_padding
 
 
 def mask_tokens(
@@ -162,3 +161,18 @@ def _select(can_select, rate, length, random_generator):
 
 def _like(values, token_ids, dtype):
     return values.reshape(*token_ids.shape[:-1], values.shape[1]).astype(dtype)
+
+
+def mask_before_padding(token_ids: np.ndarray, pad_token_id: int) -> np.ndarray:
+    """Return booleans that are true up to the last token of a sequence that is not padding.
+
+    Padding is at the end. Inside of a text, the padding token is a token like others.
+
+    Args:
+        token_ids: Integers of shape `(..., L)`.
+        pad_token_id: The id of the padding token.
+    """
+    token_ids = np.asarray(token_ids)
+    positions = np.arange(token_ids.shape[-1])
+    last = np.max(np.where(token_ids != pad_token_id, positions, -1), axis=-1, keepdims=True)
+    return positions <= last

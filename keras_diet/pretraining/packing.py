@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from keras_diet import validation
-from keras_diet._arrays import mask_before_padding
+from keras_diet.pretraining.masking import mask_before_padding
 from keras_diet.pretraining.text import split_sentences
 
 _SENTENCES_PER_CALL = 1024

@@ -7,7 +7,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_diet import _arrays, _backend, validation
+from keras_diet import _backend, validation
 from keras_diet.layers.configuration import deserialized, with_arguments
 from keras_diet.types import Config, Tensor
 
@@ -67,7 +67,7 @@ class EmbeddingLoss(keras.losses.Loss):
     def __call__(self, y_true: Any, y_pred: Tensor, sample_weight: Tensor | None = None) -> Any:
         """Return the loss of all examples."""
         shape = tuple(y_pred.shape)
-        if not _arrays.sizes_fit(shape, (None, self.num_texts, None)):
+        if not validation.sizes_fit(shape, (None, self.num_texts, None)):
             raise ValueError(
                 f"`y_pred` must have the shape (n, {self.num_texts or 'k'}, d), for the embeddings "
                 f"of {self.num_texts or 'k'} texts of n examples. Received: y_pred.shape={shape}"
@@ -186,7 +186,7 @@ class MultipleNegativesRankingLoss(EmbeddingLoss):
         """Return the loss of all examples."""
         ids, y_pred, sample_weight = _backend.rows_of_all_devices(y_true, y_pred, sample_weight)
         shapes = tuple(ids.shape), tuple(y_pred.shape)
-        if not _arrays.sizes_fit((*shapes[0], None), shapes[1]):
+        if not validation.sizes_fit((*shapes[0], None), shapes[1]):
             raise ValueError(
                 "`y_true` must have the shape (n, k), and `y_pred` the shape (n, k, d), for k "
                 f"texts of n examples. Received: y_true.shape={shapes[0]}, y_pred.shape={shapes[1]}"

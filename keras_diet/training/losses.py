@@ -5,7 +5,7 @@ from typing import Any
 import keras
 from keras import ops
 
-from keras_diet import _arrays, validation
+from keras_diet import validation
 from keras_diet.layers.configuration import with_arguments
 from keras_diet.types import Config, Tensor
 
@@ -163,7 +163,7 @@ class MarginMeanSquaredError(keras.losses.Loss):
     def __call__(self, y_true: Any, y_pred: Tensor, sample_weight: Tensor | None = None) -> Any:
         """Return the loss of all queries."""
         shapes = tuple(y_true.shape), tuple(y_pred.shape)
-        if not _arrays.sizes_fit(*shapes) or len(shapes[1]) != 2 or shapes[1][1] == 1:
+        if not validation.sizes_fit(*shapes) or len(shapes[1]) != 2 or shapes[1][1] == 1:
             raise ValueError(
                 "`y_true` and `y_pred` must have the shape (n, k), for the scores of k texts of "
                 "each query, with k of at least 2. Pass several texts of each query, and a score "

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from keras_diet.models import DietBertTextClassifier
-from keras_diet.models.hub.classes import checked_weights, numbers_of
+from keras_diet.models.hub.labels import checked_weights, numbers_of
 from keras_diet.training import ExactResume
 from tests.helpers import to_numpy
 from tests.models.hub.toy import ToyBackbone, ToyTask, toy_inputs, toy_labels

@@ -13,7 +13,7 @@ from keras_diet.models import (
     DietBertTokenClassifierPreprocessor,
     DietBertTokenizer,
 )
-from keras_diet.models.diet_bert.words import split_words
+from keras_diet.models.diet_bert.diet_bert_token_classifier import split_words
 from tests.helpers import assert_close, to_numpy
 from tests.models.tasks import dataset_of, every_dataset
 from tests.models.tiny import VOCABULARY, randomize_weights, tiny_backbone

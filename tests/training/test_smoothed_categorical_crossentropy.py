@@ -4,7 +4,7 @@ import keras
 import numpy as np
 import pytest
 
-from keras_diet.models.hub.losses import sparse_loss
+from keras_diet.models.hub.labels import sparse_loss
 from keras_diet.training import SmoothedCategoricalCrossentropy
 from tests.helpers import assert_close, once, to_numpy
 

@@ -6,7 +6,7 @@ from typing import Any, Self
 import keras
 from keras import ops
 
-from keras_diet import _arrays, validation
+from keras_diet import validation
 from keras_diet.layers.position.position_bias import PositionBias, has_scores_by_distance
 from keras_diet.types import Config, Integer, Shape, Tensor
 
@@ -128,7 +128,7 @@ class CoordinateBias(PositionBias):
         values = validation.host_value(coordinates)
         for axis, bias in enumerate(self.biases if values is not None and values.size else ()):
             of_axis = values[..., axis]
-            if not _arrays.are_integers_below(of_axis, bias.max_length):
+            if not validation.are_integers_below(of_axis, bias.max_length):
                 raise ValueError(
                     f"Coordinates of axis {axis} must be in [0, max_length) = [0, "
                     f"{bias.max_length}), for the `max_length` of its bias. Received: coordinates "

@@ -7,7 +7,6 @@ import keras
 from keras import ops
 
 from keras_diet import validation
-from keras_diet._arrays import sizes_fit
 from keras_diet._compat import keras_masks_removed
 from keras_diet.layers.attention.attention_hook import AttentionHook
 from keras_diet.layers.attention.score_terms import (
@@ -351,7 +350,7 @@ class DietEncoder(DietStack):
             validation.shape_of_ids("segment_ids", segment_ids, (batch_size, length))
         sizes = (batch_size, length, length, self.pair_dim)
         is_missing = (pairs is None) != (self.pair_dim is None)
-        if is_missing or (pairs is not None and not sizes_fit(pairs.shape, sizes)):
+        if is_missing or (pairs is not None and not validation.sizes_fit(pairs.shape, sizes)):
             received = None if pairs is None else tuple(pairs.shape)
             raise ValueError(
                 "`pairs` must have the shape (batch_size, length, length, pair_dim) if the encoder "
@@ -373,12 +372,12 @@ class DietEncoder(DietStack):
     def _check_coordinates(self, inputs, coordinates):
         """Raise a `ValueError` for coordinates that a bias needs, or that nobody would read."""
         biases = [each for each in self.position_biases if isinstance(each, CoordinateBias)]
-        is_missing = (coordinates is None) != (not biases)
         batch_size, length = inputs.shape[:2]
-        if is_missing or (
-            biases
-            and not any(sizes_fit(coordinates.shape[:2], (n, length)) for n in (1, batch_size))
-        ):
+        fits = (coordinates is None) == (not biases)
+        if fits and biases:
+            shape = coordinates.shape[:2]
+            fits = any(validation.sizes_fit(shape, (n, length)) for n in (1, batch_size))
+        if not fits:
             received = None if coordinates is None else tuple(coordinates.shape)
             raise ValueError(
                 "`coordinates` must have the shape (batch_size, length, n) if the position "

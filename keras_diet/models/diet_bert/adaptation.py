@@ -7,7 +7,7 @@ import numpy as np
 from keras import ops
 
 from keras_diet import validation
-from keras_diet._arrays import float32_array
+from keras_diet._backend import float32_array
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.types import Config
 

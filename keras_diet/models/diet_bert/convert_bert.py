@@ -8,13 +8,13 @@ import numpy as np
 from keras_hub.models import Backbone, BertBackbone, BertTokenizer, Task
 
 from keras_diet import validation
-from keras_diet._arrays import float32_array
+from keras_diet._backend import float32_array
 from keras_diet.models.diet_bert.hugging_face.checkpoint import Checkpoint, read_checkpoint
-from keras_diet.models.diet_bert.hugging_face.read import backbone_of_checkpoint
 from keras_diet.models.diet_bert.hugging_face.tokenizer_files import (
     has_tokenizer,
     read_tokenizer_files,
 )
+from keras_diet.models.diet_bert.hugging_face.weights import backbone_of_checkpoint
 from keras_diet.models.diet_bert.scores_of_bert import (
     InputEmbeddings,
     diagonal_means,

@@ -20,13 +20,13 @@ from keras_diet.layers.transformer.position_encodings import find_position_encod
 from keras_diet.layers.transformer.transformer_block import NORMALIZATIONS
 from keras_diet.models.diet_bert.convert_bert import convert_bert
 from keras_diet.models.diet_bert.hugging_face.heads import NO_HEAD
-from keras_diet.models.diet_bert.hugging_face.read import read_backbone
+from keras_diet.models.diet_bert.hugging_face.weights import read_backbone
 from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
 from keras_diet.models.hub.backbone import HubBackbone
-from keras_diet.models.hub.document_inputs import DocumentInputs
-from keras_diet.models.hub.token_inputs import (
+from keras_diet.models.hub.model_inputs import (
     DOCUMENT_IDS,
     PADDING_MASK,
+    DocumentInputs,
     TokenInput,
     ids_below,
 )

@@ -9,18 +9,17 @@ from keras_hub.layers import MaskedLMHead
 from keras_hub.models import MaskedLM, MaskedLMPreprocessor
 
 from keras_diet import validation
-from keras_diet._arrays import largest
 from keras_diet.data.columns import number_of_rows, texts_of
 from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.layers.initializers import bert_initializer
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone, activation_function
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.diet_bert.hugging_face.heads import MASKED_LM
-from keras_diet.models.hub.classes import Classes
-from keras_diet.models.hub.losses import token_loss
+from keras_diet.models.hub.inference import largest
+from keras_diet.models.hub.labels import Classes, token_loss
+from keras_diet.models.hub.model_inputs import TokenInput, ids_below
 from keras_diet.models.hub.preprocessor import checked_preprocessor
 from keras_diet.models.hub.task import HubTask
-from keras_diet.models.hub.token_inputs import TokenInput, ids_below
 from keras_diet.models.hub.token_rows import inputs_of, padded, template_of
 from keras_diet.pretraining.masking import mask_tokens
 from keras_diet.types import Columns, Config, Tensor

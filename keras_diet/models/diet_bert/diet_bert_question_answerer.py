@@ -21,7 +21,7 @@ from keras_diet.models.diet_bert.question_windows import (
     mask_answer_logits,
     token_spans,
 )
-from keras_diet.models.hub.classes import Classes, checked_weights
+from keras_diet.models.hub.labels import Classes, checked_weights
 from keras_diet.models.hub.preprocessor import TokenPreprocessor, checked_preprocessor
 from keras_diet.models.hub.token_rows import buckets_of
 from keras_diet.types import Columns, Config, Tensor

@@ -23,7 +23,7 @@ from keras_diet.models.diet_bert.hugging_face.tokenizer_files import has_tokeniz
 from keras_diet.models.diet_bert.hugging_face.write import write_hugging_face
 from keras_diet.models.diet_bert.hugging_face_tokenizer import HuggingFaceTokenizer
 from keras_diet.models.hub.classifier_task import ClassifierTask
-from keras_diet.models.hub.document_inputs import DocumentInputs
+from keras_diet.models.hub.model_inputs import DocumentInputs
 from keras_diet.models.hub.preprocessor import HubPreprocessor
 from keras_diet.models.hub.presets import is_hugging_face_folder
 from keras_diet.models.hub.task import HubTask

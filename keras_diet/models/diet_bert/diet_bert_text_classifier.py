@@ -11,8 +11,8 @@ from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.diet_bert.hugging_face.heads import TEXT_CLASSIFIER
 from keras_diet.models.hub.classifier_task import ClassifierTask
-from keras_diet.models.hub.document_inputs import gather_tokens
-from keras_diet.models.hub.losses import default_accuracy, is_kind_of
+from keras_diet.models.hub.labels import default_accuracy, is_kind_of
+from keras_diet.models.hub.model_inputs import gather_tokens
 from keras_diet.models.hub.preprocessor import PackingPreprocessor
 from keras_diet.types import Activation, Config, Tensor
 

@@ -16,8 +16,8 @@ from keras_diet.layers.transformer.recomputed_call import call_in_chunks
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.diet_bert.hugging_face.heads import TEXT_EMBEDDER
-from keras_diet.models.hub.document_inputs import TextsOfExamples, gather_tokens, rows_of_texts
-from keras_diet.models.hub.losses import is_of_keras, of_output
+from keras_diet.models.hub.labels import is_of_keras, of_output
+from keras_diet.models.hub.model_inputs import TextsOfExamples, gather_tokens, rows_of_texts
 from keras_diet.models.hub.preprocessor import PackingPreprocessor
 from keras_diet.models.hub.task import HubTask
 from keras_diet.training.embedding_losses import EmbeddingLoss, unit_vectors

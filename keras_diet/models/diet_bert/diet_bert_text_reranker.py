@@ -13,9 +13,15 @@ from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone
 from keras_diet.models.diet_bert.diet_bert_text_classifier import DietBertTextTask
 from keras_diet.models.diet_bert.hugging_face.heads import TEXT_RERANKER
-from keras_diet.models.hub.classes import Classes, checked_labels, checked_weights
-from keras_diet.models.hub.document_inputs import TextsOfExamples, rows_of_texts
-from keras_diet.models.hub.losses import is_kind_of, of_output, sparse_loss
+from keras_diet.models.hub.labels import (
+    Classes,
+    checked_labels,
+    checked_weights,
+    is_kind_of,
+    of_output,
+    sparse_loss,
+)
+from keras_diet.models.hub.model_inputs import TextsOfExamples, rows_of_texts
 from keras_diet.models.hub.task import HubTask
 from keras_diet.types import Activation, Columns, Config
 

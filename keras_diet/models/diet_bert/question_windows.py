@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_diet._arrays import largest
+from keras_diet.models.hub.inference import largest
 from keras_diet.models.hub.token_rows import inputs_of, template_of
 from keras_diet.types import Tensor
 

@@ -21,7 +21,7 @@ import keras
 import numpy as np
 from keras import ops
 
-from keras_diet._arrays import float32_array
+from keras_diet._backend import float32_array
 
 _ROUNDS = 5
 

@@ -8,7 +8,7 @@ from typing import Any
 import keras
 import numpy as np
 
-from keras_diet._arrays import float32_array
+from keras_diet._backend import float32_array
 from keras_diet.layers.attention.relative_multi_head_attention import RelativeMultiHeadAttention
 
 _ENCODINGS = ("sinusoidal", "shaw", "input", "none")

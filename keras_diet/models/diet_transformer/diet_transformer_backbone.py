@@ -14,7 +14,7 @@ from keras_diet.layers.transformer.diet_decoder import DecoderMemory, DietDecode
 from keras_diet.layers.transformer.diet_encoder import DietEncoder
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
 from keras_diet.models.hub.backbone import HubBackbone
-from keras_diet.models.hub.token_inputs import PADDING_MASK, TokenInput, ids_below
+from keras_diet.models.hub.model_inputs import PADDING_MASK, TokenInput, ids_below
 from keras_diet.types import Activation, Config, DType, Tensor
 
 

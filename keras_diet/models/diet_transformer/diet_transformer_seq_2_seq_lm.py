@@ -21,11 +21,10 @@ from keras_diet.models.diet_transformer.diet_transformer_seq_2_seq_lm_preprocess
     SOURCE_TOKENS,
     DietTransformerSeq2SeqLMPreprocessor,
 )
-from keras_diet.models.hub.classes import Classes
-from keras_diet.models.hub.losses import token_loss
+from keras_diet.models.hub.labels import Classes, token_loss
+from keras_diet.models.hub.model_inputs import check_token_inputs
 from keras_diet.models.hub.preprocessor import checked_preprocessor
 from keras_diet.models.hub.task import HubTask
-from keras_diet.models.hub.token_inputs import check_token_inputs
 from keras_diet.samplers import BeamSearchSampler
 from keras_diet.training.trainers import divided, return_weights, whole_batches
 from keras_diet.types import Config, Tensor

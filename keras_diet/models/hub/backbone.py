@@ -18,7 +18,7 @@ from keras_diet.layers.configuration import (
 from keras_diet.models.hub import repairs
 from keras_diet.models.hub.data_methods import DataMethods
 from keras_diet.models.hub.model_files import ModelFiles
-from keras_diet.models.hub.token_inputs import check_token_inputs
+from keras_diet.models.hub.model_inputs import check_token_inputs
 from keras_diet.types import Config
 
 

@@ -11,7 +11,7 @@ from keras_diet import validation
 from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.layers.initializers import bert_initializer
 from keras_diet.models.hub.backbone import HubBackbone
-from keras_diet.models.hub.classes import Classes
+from keras_diet.models.hub.labels import Classes
 from keras_diet.models.hub.task import HubTask
 from keras_diet.types import Activation, Config, Tensor
 

@@ -12,15 +12,16 @@ from keras_diet.data.columns import arrays, as_rows, is_columns, map_columns, sp
 from keras_diet.data.epoch_dataset import EpochDataset
 from keras_diet.data.for_keras import for_keras, without_preprocessor
 from keras_diet.data.sources import packed, source_of
-from keras_diet.models.hub.classes import (
+from keras_diet.models.hub.inference import InferenceMethods
+from keras_diet.models.hub.labels import (
     Classes,
     checked_class_weight,
     checked_labels,
     checked_weights,
+    of_output,
+    warn_if_loss_does_not_fit,
 )
-from keras_diet.models.hub.document_inputs import without_documents
-from keras_diet.models.hub.inference import InferenceMethods
-from keras_diet.models.hub.losses import of_output, warn_if_loss_does_not_fit
+from keras_diet.models.hub.model_inputs import TokenInput, check_token_inputs, without_documents
 from keras_diet.models.hub.preprocessor import (
     ForeignPreprocessor,
     HostPreprocessor,
@@ -28,7 +29,6 @@ from keras_diet.models.hub.preprocessor import (
     check_preprocessor_fits,
 )
 from keras_diet.models.hub.repairs import sum_repeated_rows
-from keras_diet.models.hub.token_inputs import TokenInput, check_token_inputs
 from keras_diet.training.trainers import (
     beside_training,
     divided,

@@ -20,7 +20,7 @@ from keras_diet.data.columns import (
     texts_of,
 )
 from keras_diet.layers.configuration import constructor_arguments, with_arguments
-from keras_diet.models.hub.classes import numbers_of
+from keras_diet.models.hub.labels import numbers_of
 from keras_diet.models.hub.presets import finish_replacing
 from keras_diet.models.hub.token_rows import pack_documents, pack_segments
 from keras_diet.training.trainers import divides_rows

@@ -11,8 +11,7 @@ from keras_hub.tokenizers import SentencePieceTokenizer
 from keras_diet import validation
 from keras_diet.data.columns import is_unicode
 from keras_diet.models.hub.tokenizer import HubTokenizer, Span, without_white_space
-from keras_diet.pretraining.languages import sample_languages
-from keras_diet.pretraining.text import utf8_lines
+from keras_diet.pretraining.text import sample_languages, utf8_lines
 
 Texts = Iterable[str | os.PathLike[str]] | os.PathLike[str]
 # SentencePiece's own defaults make no padding token, and leave long lines out without an error.

@@ -17,8 +17,8 @@ from keras_diet.layers.configuration import (
 from keras_diet.models.hub.backbone import HubBackbone
 from keras_diet.models.hub.data_methods import DataMethods
 from keras_diet.models.hub.model_files import ModelFiles
+from keras_diet.models.hub.model_inputs import TokenInput
 from keras_diet.models.hub.preprocessor import check_preprocessor_fits
-from keras_diet.models.hub.token_inputs import TokenInput
 from keras_diet.types import Config, Tensor
 
 

@@ -5,7 +5,7 @@ import keras_hub
 from keras import ops
 
 from keras_diet.models.hub.backbone import HubBackbone
-from keras_diet.models.hub.classes import Classes
+from keras_diet.models.hub.labels import Classes
 from keras_diet.models.hub.task import HubTask
 
 PACKAGE = "keras_diet_tests"
