@@ -2,7 +2,7 @@
 
 import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator
-from typing import Any
+from typing import Any, Self
 
 import keras
 
@@ -87,6 +87,22 @@ def deserialized(config: Config) -> Config:
         else value
         for name, value in config.items()
     }
+
+
+class FromArguments:
+    """A mixin for what is made from its configuration, the arguments of its constructor.
+
+    Put it before the class of Keras.
+    """
+
+    def get_config(self) -> Config:
+        """Return the constructor's arguments."""
+        return with_arguments({}, self)
+
+    @classmethod
+    def from_config(cls, config: Config) -> Self:
+        """Make the object from its configuration."""
+        return cls(**deserialized(config))
 
 
 def frozen_layers(layer: Any, prefix: str = "") -> Iterator[str]:

@@ -10,14 +10,14 @@ from keras import ops, tree
 
 from keras_diet import _backend, validation
 from keras_diet._recording import RecordableFunction
-from keras_diet.layers.configuration import with_arguments
+from keras_diet.layers.configuration import FromArguments
 from keras_diet.samplers import hypotheses
 from keras_diet.samplers.hypotheses import NOTHING, Candidates, Finished, Live, Step
-from keras_diet.types import Config, Tensor
+from keras_diet.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class BeamSearchSampler(keras_hub.samplers.Sampler):
+class BeamSearchSampler(FromArguments, keras_hub.samplers.Sampler):
     """Searches for the most probable sequences, with GNMT's length penalty.
 
     A sequence `Y` that is generated for a prompt `X` has the score
@@ -201,10 +201,6 @@ class BeamSearchSampler(keras_hub.samplers.Sampler):
 
     def _penalty(self, length: Tensor) -> Tensor:
         return hypotheses.length_penalty(length, self.length_penalty)
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        return with_arguments({}, self)
 
 
 # === The cache of the model ===

@@ -44,10 +44,5 @@ def average_weights(model: keras.Model, paths: Iterable[str | os.PathLike[str]])
         model.load_weights(path)
         values = model.get_weights()
         means = [mean + (value - mean) / number for mean, value in zip(means, values, strict=True)]
-    is_float = [keras.backend.is_float_dtype(weight.dtype) for weight in model.weights]
-    model.set_weights(
-        [
-            mean if floats else value
-            for mean, value, floats in zip(means, values, is_float, strict=True)
-        ]
-    )
+    for weight, mean, value in zip(model.weights, means, values, strict=True):
+        weight.assign(mean if keras.backend.is_float_dtype(weight.dtype) else value)

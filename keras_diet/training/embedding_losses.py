@@ -1,18 +1,18 @@
 """Losses of embeddings of texts, which compare the texts of an example and of other examples."""
 
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any
 
 import keras
 import numpy as np
 from keras import ops
 
 from keras_diet import _backend, validation
-from keras_diet.layers.configuration import deserialized, with_arguments
-from keras_diet.types import Config, Tensor
+from keras_diet.layers.configuration import FromArguments
+from keras_diet.types import Tensor
 
 
-class EmbeddingLoss(keras.losses.Loss):
+class EmbeddingLoss(FromArguments, keras.losses.Loss):
     """Base class of losses of examples that have several texts each.
 
     With such a loss, `DietBertTextEmbedder.fit` takes the texts of examples as a tuple of lists,
@@ -85,10 +85,6 @@ class EmbeddingLoss(keras.losses.Loss):
         if sample_weight is None:
             return ops.zeros_like(labels, self.dtype)
         return ops.log(ops.reshape(ops.convert_to_tensor(sample_weight, self.dtype), (-1,)))
-
-    def get_config(self) -> Config:
-        """Return the arguments of the constructor."""
-        return with_arguments({}, self)
 
 
 def unit_vectors(embeddings: Tensor) -> Tensor:
@@ -419,8 +415,3 @@ class MatryoshkaLoss(EmbeddingLoss):
             weight * self.loss(y_true, y_pred[..., :dim], sample_weight)
             for dim, weight in zip(self.dims, self.weights, strict=True)
         )
-
-    @classmethod
-    def from_config(cls, config: Config) -> Self:
-        """Make the loss from its configuration."""
-        return cls(**deserialized(config))

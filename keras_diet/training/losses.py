@@ -6,12 +6,12 @@ import keras
 from keras import ops
 
 from keras_diet import validation
-from keras_diet.layers.configuration import with_arguments
-from keras_diet.types import Config, Tensor
+from keras_diet.layers.configuration import FromArguments
+from keras_diet.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class SmoothedCategoricalCrossentropy(keras.losses.SparseCategoricalCrossentropy):
+class SmoothedCategoricalCrossentropy(FromArguments, keras.losses.SparseCategoricalCrossentropy):
     """Cross-entropy of integer labels and logits, with label smoothing.
 
     With the logits `z` of `V` classes, the label `y` and `e = label_smoothing`:
@@ -87,10 +87,6 @@ class SmoothedCategoricalCrossentropy(keras.losses.SparseCategoricalCrossentropy
         mean = ops.mean(y_pred, axis=-1)
         loss = log_sum - (1 - self.label_smoothing) * of_label - self.label_smoothing * mean
         return ops.where(is_class, loss, float("nan"))
-
-    def get_config(self) -> Config:
-        """Return the arguments of the constructor."""
-        return with_arguments({}, self)
 
 
 def label_weights(labels: Tensor, sample_weight: Tensor | None, ignore_class: int | None) -> Tensor:

@@ -1,17 +1,15 @@
 """Learning rate schedules: those of BERT and of the first Transformer, and accumulated steps."""
 
-from typing import Any, Self
-
 import keras
 from keras import ops
 
 from keras_diet import validation
-from keras_diet.layers.configuration import deserialized, with_arguments
-from keras_diet.types import Config, Tensor
+from keras_diet.layers.configuration import FromArguments
+from keras_diet.types import Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
+class WarmupLinearDecay(FromArguments, keras.optimizers.schedules.LearningRateSchedule):
     """Learning rate that rises linearly to its peak and then falls linearly to zero.
 
     With `T = total_steps` and `W = round(warmup_proportion * T)`, at most `T - 1`, step
@@ -77,13 +75,9 @@ class WarmupLinearDecay(keras.optimizers.schedules.LearningRateSchedule):
             rate = ops.minimum((step + 1) / self.warmup_steps, rate)
         return self.peak_learning_rate * ops.maximum(rate, 0.0)
 
-    def get_config(self) -> Config:
-        """Return the arguments of the constructor."""
-        return with_arguments({}, self)
-
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class InverseSquareRootDecay(keras.optimizers.schedules.LearningRateSchedule):
+class InverseSquareRootDecay(FromArguments, keras.optimizers.schedules.LearningRateSchedule):
     """Learning rate that rises linearly and then falls with the inverse square root of the step.
 
     Step `s = 0, 1, ...` has the learning rate
@@ -138,13 +132,9 @@ class InverseSquareRootDecay(keras.optimizers.schedules.LearningRateSchedule):
         rate = ops.minimum(step**-0.5, step * self.warmup_steps**-1.5)
         return self.scale * self.hidden_dim**-0.5 * rate
 
-    def get_config(self) -> Config:
-        """Return the arguments of the constructor."""
-        return with_arguments({}, self)
-
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class AccumulatedSteps(keras.optimizers.schedules.LearningRateSchedule):
+class AccumulatedSteps(FromArguments, keras.optimizers.schedules.LearningRateSchedule):
     """A schedule that gives all batches of an optimizer step the learning rate of this step.
 
     With `gradient_accumulation_steps=n`, an optimizer of Keras averages the gradients of `n`
@@ -189,12 +179,3 @@ class AccumulatedSteps(keras.optimizers.schedules.LearningRateSchedule):
     def __call__(self, step: int | Tensor) -> Tensor:
         """Return the learning rate of a batch."""
         return self.schedule(ops.floor_divide(step, self.gradient_accumulation_steps))
-
-    def get_config(self) -> Config:
-        """Return the arguments of the constructor."""
-        return with_arguments({}, self)
-
-    @classmethod
-    def from_config(cls, config: dict[str, Any]) -> Self:
-        """Make the schedule from the result of `get_config`."""
-        return cls(**deserialized(config))

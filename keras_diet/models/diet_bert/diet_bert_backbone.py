@@ -246,8 +246,6 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         self.pooler_activation = pooler_activation
         self.dropped_token = dropped_token
         self.cls_token_index = 0
-        if kwargs.get("head_dim") is None:
-            validation.divisible_heads(self.hidden_dim, self.num_heads)
 
         # === Layers ===
         self.token_embedding = keras.layers.ReversibleEmbedding(

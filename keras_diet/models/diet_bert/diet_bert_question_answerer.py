@@ -72,7 +72,6 @@ class DietBertQuestionAnswererPreprocessor(DietBertPreprocessor, TokenPreprocess
         ValueError: For texts that are missing or empty, and for lists of different lengths. For a
             question that fills a window, and for a `doc_stride` that would skip tokens. For an
             answer that is not in its context at its start.
-        NotImplementedError: For tensors in a graph of TensorFlow, such as in `tf.data`.
 
     Example:
 

@@ -198,21 +198,12 @@ class DietBertTextReranker(TextsOfExamples, DietBertTextTask, Task):
                     "index of the right one. Received: one text for each query. For labels in "
                     '[0, 1], compile with `loss="auto"`.'
                 )
-            y, sample_weight = super().checked_targets(y, sample_weight)
-        else:
-            shape = (None, num_texts)
-            if y is not None:
-                y = checked_labels(y, Classes("number of texts", num_texts), loss, shape)
-            if sample_weight is not None:
-                sample_weight = checked_weights(sample_weight, shape)
-        is_binary = is_kind_of(loss, keras.losses.BinaryCrossentropy)
-        for labels in keras.tree.flatten(y) if is_binary and y is not None else ():
-            if not np.all((labels >= 0) & (labels <= 1)):
-                raise ValueError(
-                    "Labels `y` of the binary cross-entropy must be in [0, 1]. Received: values "
-                    f"from {labels.min()} to {labels.max()}. Divide them, or compile with "
-                    "`keras.losses.MeanSquaredError()`."
-                )
+            return super().checked_targets(y, sample_weight)
+        shape = (None, num_texts)
+        if y is not None:
+            y = checked_labels(y, Classes("number of texts", num_texts), loss, shape)
+        if sample_weight is not None:
+            sample_weight = checked_weights(sample_weight, shape)
         return y, sample_weight
 
     def class_weight_of(self, class_weight: Any, y: Any = None) -> dict[int, float] | None:

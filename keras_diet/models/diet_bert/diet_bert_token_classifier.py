@@ -72,7 +72,6 @@ class DietBertTokenClassifierPreprocessor(
         ValueError: For an empty batch or sentence, for a string in the place of a list of words,
             for words that are not nonempty strings, and for another number of labels or weights
             than words. With `packed`, for `length_buckets` and for a single sentence.
-        NotImplementedError: For tensors in a graph of TensorFlow, such as in `tf.data`.
 
     Example:
 

@@ -248,10 +248,13 @@ def checked_labels(
                 f"Received: y.shape={y.shape}. Classes as integers need a sparse loss."
             )
     check_are_finite("y", y)
-    if classes is not None and classes.is_multi_label and not np.all((y >= 0) & (y <= 1)):
+    is_binary = is_kind_of(loss, keras.losses.BinaryCrossentropy)
+    is_binary |= classes is not None and classes.is_multi_label
+    if is_binary and not np.all((y >= 0) & (y <= 1)):
         raise ValueError(
-            "Labels `y` of a multi-label classifier must be 0 or 1 for each class. Received: "
-            f"values from {y.min()} to {y.max()}"
+            "Labels `y` of the binary cross-entropy must be in [0, 1]. Received: values from "
+            f"{y.min()} to {y.max()}. Divide them, or compile with "
+            "`keras.losses.MeanSquaredError()`."
         )
     return y
 

@@ -47,10 +47,6 @@ class TokenPreprocessor(Preprocessor):
         self.tokenizer = tokenizer
         self.sequence_length = sequence_length
 
-    def map_in_graph(self, *parts: Any) -> Any:
-        """Raise an error. Examples have several texts or become several rows."""
-        raise NotImplementedError(f"`{type(self).__name__}` does not work in a graph.")
-
 
 class HostPreprocessor:
     """What tasks ask a preprocessor, which works on the host in two steps.
@@ -108,8 +104,8 @@ class ForeignPreprocessor(HostPreprocessor):
 class HubPreprocessor(HostPreprocessor, Preprocessor):
     """A `keras_hub.models.Preprocessor` that works on the host.
 
-    Calling the preprocessor does both steps of `HostPreprocessor`. In a graph of TensorFlow, such
-    as in `tf.data`, it is the preprocessor of KerasHub, without `length_buckets`.
+    Calling the preprocessor does both steps of `HostPreprocessor`. A graph of TensorFlow, such as
+    in `tf.data`, calls it as a Python function.
 
     KerasHub takes the second element of a tuple, `preprocessor((a, b))`, for labels, because
     datasets hold examples and labels in this way. Labels are never text, so here a tuple of texts

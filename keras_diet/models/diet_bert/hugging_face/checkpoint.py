@@ -9,7 +9,7 @@ from typing import Any
 
 import ml_dtypes  # noqa: F401  NumPy knows bfloat16 after this import.
 import numpy as np
-from safetensors import safe_open
+from safetensors.numpy import load_file
 
 from keras_diet.models.hub.presets import is_hugging_face_folder
 from keras_diet.types import Config
@@ -113,10 +113,8 @@ def read_safetensors(path: str | os.PathLike[str]) -> dict[str, np.ndarray]:
 
     Tensors of integers, such as position ids, are left out.
     """
-    with safe_open(path, framework="np") as file:
-        tensors = {name: file.get_tensor(name) for name in file.keys()}  # noqa: SIM118
     return {
         name: tensor.astype("float32")
-        for name, tensor in tensors.items()
+        for name, tensor in load_file(path).items()
         if tensor.dtype.kind not in "iub"
     }
