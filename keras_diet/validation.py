@@ -185,6 +185,16 @@ def are_integers_below(values: np.ndarray, limit: int) -> bool:
     return is_integer and bool(values.min() >= 0 and values.max() < limit)
 
 
+def plain_tokenizer(tokenizer: Any) -> None:
+    """Raise a `ValueError` if a tokenizer adds special tokens or padding to what it returns."""
+    for name in ("add_bos", "add_eos", "sequence_length"):
+        if value := getattr(tokenizer, name, None):
+            raise ValueError(
+                "`tokenizer` must not add special tokens or padding, because they are added later. "
+                f"Received: tokenizer.{name}={value}"
+            )
+
+
 def host_value(tensor: Tensor) -> np.ndarray | None:
     """Return `tensor` as a NumPy array if it is in host memory, and `None` if it is not.
 

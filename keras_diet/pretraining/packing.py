@@ -67,12 +67,7 @@ def pack_sentences(
     """
     if sequence_length < 3:
         raise ValueError(f"`sequence_length` must be at least 3. Received: {sequence_length}")
-    for name in ("sequence_length", "add_bos", "add_eos"):
-        if getattr(tokenizer, name, None):
-            raise ValueError(
-                "`tokenizer` must not pad, truncate or add special tokens. Received: "
-                f"{name}={getattr(tokenizer, name)}"
-            )
+    validation.plain_tokenizer(tokenizer)
     special = (tokenizer.cls_token_id, tokenizer.sep_token_id, tokenizer.pad_token_id)
     sentences = _tokenized(_numbered_sentences(documents), tokenizer)
     return _packed(sentences, *special, sequence_length, document_masks)

@@ -130,12 +130,7 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
         if length_buckets is not None:
             length_buckets = validation.increasing_ints("length_buckets", length_buckets)
         self.length_buckets = length_buckets
-        for name in ("add_bos", "add_eos", "sequence_length"):
-            if value := getattr(self.tokenizer, name, None):
-                raise ValueError(
-                    "`tokenizer` must not add special tokens or padding, because the preprocessor "
-                    f"does. Received: tokenizer.{name}={value}"
-                )
+        validation.plain_tokenizer(self.tokenizer)
 
     # === Data ===
 
