@@ -200,7 +200,7 @@ WRONG = {
     "number beside names": (classifier, [1, *LABELS[1:]], "Received: 1 in row 0. The names are"),
     "no name": (classifier, [*LABELS[:4], np.nan], "Received: nan in row 4. The names are"),
     "one name for each text": (of_topics, ["joy"] * 5, "list of names for each text.*in row 0"),
-    "two": (of_topics, 2 * ROWS, "0 or 1.*from 0 to 2"),
+    "two": (of_topics, 2 * ROWS, r"in \[0, 1\].*from 0 to 2"),
     "minus one": (of_topics, ROWS - 1, "from -1 to 0"),
     "NaN as weight": (of_seven, IN_RANGE, "finite numbers.*nan in row 3", [1, 2, 3, np.nan, 1]),
     "weights of classes": (of_seven, IN_RANGE, "one weight for each label", np.ones((5, 7))),
