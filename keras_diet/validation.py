@@ -83,8 +83,8 @@ def divisible_heads(hidden_dim: int, num_heads: int) -> int:
     return hidden_dim // num_heads
 
 
-def length_within(length: Any, max_length: int, argument: str, what: str = "sequence") -> Any:
-    """Return `length`, or raise a `ValueError` if it exceeds `max_length`.
+def length_within(length: Any, max_length: int, argument: str, what: str = "sequence") -> None:
+    """Raise a `ValueError` if a length exceeds `max_length`.
 
     Args:
         length: int. `None`, or a tensor of a graph for any length, is not checked.
@@ -98,7 +98,6 @@ def length_within(length: Any, max_length: int, argument: str, what: str = "sequ
             f"{argument}={max_length}. Shorten the {what}, or build the layer with a larger "
             f"`{argument}`."
         )
-    return length
 
 
 def shape_of_ids(name: str, ids: Any, shape: Shape) -> None:
@@ -171,11 +170,19 @@ def start_index(value: Any) -> int | None:
     return None if values is None else int(values)
 
 
-def sizes_fit(shape: Shape, other: Shape) -> bool:
-    """Return whether two shapes are equal, where an unknown size fits every size."""
-    return len(shape) == len(other) and all(
-        None in sizes or sizes[0] == sizes[1] for sizes in zip(shape, other, strict=True)
-    )
+def sizes_fit(shape: Shape, other: Sequence[Any]) -> bool:
+    """Return whether two shapes are equal, where unknown and symbolic sizes fit every size.
+
+    Args:
+        shape: A shape.
+        other: A shape, with a size or a tuple of allowed sizes for each axis.
+    """
+    return len(shape) == len(other) and all(map(_size_fits, shape, other))
+
+
+def _size_fits(size, allowed):
+    allowed = allowed if isinstance(allowed, tuple) else (allowed,)
+    return not all(isinstance(each, int) for each in (size, *allowed)) or size in allowed
 
 
 def are_integers_below(values: np.ndarray, limit: int) -> bool:

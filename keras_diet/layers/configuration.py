@@ -92,12 +92,14 @@ def deserialized(config: Config) -> Config:
 class FromArguments:
     """A mixin for what is made from its configuration, the arguments of its constructor.
 
-    Put it before the class of Keras.
+    Put it before the class of Keras. A configuration may hold layers and other objects.
     """
 
     def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        return with_arguments({}, self)
+        """Return the constructor's arguments, also those of Keras's layers."""
+        base: Any = super()
+        of_layer = base.get_config() if isinstance(self, keras.layers.Layer) else {}
+        return with_arguments(of_layer, self)
 
     @classmethod
     def from_config(cls, config: Config) -> Self:

@@ -69,10 +69,20 @@ class SmoothedCategoricalCrossentropy(FromArguments, keras.losses.SparseCategori
         labels, y_pred = ops.cast(y_true, "int32"), ops.convert_to_tensor(y_pred)
         if len(labels.shape) == len(y_pred.shape):
             labels = ops.squeeze(labels, -1)
-        weights = label_weights(labels, sample_weight, self.ignore_class)
-        if self.ignore_class is not None and self.reduction in ("mean", "sum_over_batch_size"):
+        kept = ops.ones_like(labels, keras.config.floatx())
+        if self.ignore_class is not None:
+            kept = ops.cast(ops.not_equal(labels, self.ignore_class), kept.dtype)
+        weights = kept
+        if sample_weight is not None:
+            # It may have one more axis of size 1, or the first axes of the labels only.
+            given = ops.convert_to_tensor(sample_weight, kept.dtype)
+            if len(given.shape) > len(labels.shape):
+                given = ops.squeeze(given, -1)
+            while len(given.shape) < len(labels.shape):
+                given = ops.expand_dims(given, -1)
+            weights = weights * given
+        if self.reduction in ("mean", "sum_over_batch_size"):
             # As in Keras, the mean is over the labels that are not ignored.
-            kept = label_weights(labels, None, self.ignore_class)
             weights = ops.divide_no_nan(weights, ops.mean(kept))
         labels = ops.where(ops.equal(weights, 0), 0, labels)
         return super().__call__(labels, y_pred, weights)
@@ -87,29 +97,6 @@ class SmoothedCategoricalCrossentropy(FromArguments, keras.losses.SparseCategori
         mean = ops.mean(y_pred, axis=-1)
         loss = log_sum - (1 - self.label_smoothing) * of_label - self.label_smoothing * mean
         return ops.where(is_class, loss, float("nan"))
-
-
-def label_weights(labels: Tensor, sample_weight: Tensor | None, ignore_class: int | None) -> Tensor:
-    """Return the weight of each label, 0 for labels of `ignore_class`.
-
-    Args:
-        labels: Tensor of shape `(B, ...)`.
-        sample_weight: Weights of the shape of the labels, which may have one more axis of size 1,
-            or of their first axes. `None` means 1.
-        ignore_class: The class to ignore, or `None`.
-    """
-    dtype = keras.config.floatx()
-    weights = ops.ones_like(labels, dtype)
-    if sample_weight is not None:
-        given = ops.convert_to_tensor(sample_weight, dtype)
-        if len(given.shape) > len(labels.shape):
-            given = ops.squeeze(given, -1)
-        while len(given.shape) < len(labels.shape):
-            given = ops.expand_dims(given, -1)
-        weights = weights * given
-    if ignore_class is not None:
-        weights = weights * ops.cast(ops.not_equal(labels, ignore_class), dtype)
-    return weights
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")

@@ -125,7 +125,7 @@ class LinformerMultiHeadAttention(BiasedMultiHeadAttention):
         length = ops.shape(value)[1]
         validation.length_within(length, self.sequence_length, "sequence_length", "key")
         masks.append(score_terms.padding_mask)
-        mask = all_of([ops.cast(mask, "bool") for mask in masks if mask is not None])
+        mask = all_of(masks)
         key = self._project(self.key_projection, key, mask)
         value = self._project(self.value_projection, value, mask)
         return key, value, score_terms.replace(padding_mask=None)

@@ -16,7 +16,6 @@ from keras_diet.layers.attention.score_terms import (
     FeaturePair,
     ScoreTerms,
     all_of,
-    as_bool,
     mask_of_tokens,
     positions_in_documents,
     with_score_axes,
@@ -107,8 +106,7 @@ def prepare_masks(
 def with_one_mask(terms: PreparedTerms, query: Tensor, key: Tensor | None) -> PreparedTerms:
     """Return terms in which the mask of pairs also holds windows, documents and causality."""
     lengths = [ops.shape(tensor)[1] for tensor in (query, query if key is None else key)]
-    masks = [mask_of_tokens(terms, *lengths), as_bool(terms.attention_mask)]
-    mask = all_of([mask for mask in masks if mask is not None])
+    mask = all_of([mask_of_tokens(terms, *lengths), terms.attention_mask])
     return terms.replace(
         attention_mask=mask, is_causal=False, sliding_window=None, document_ids=None
     )
@@ -249,8 +247,7 @@ def lower_scores(query: Tensor, key: Tensor, terms: PreparedTerms) -> PreparedTe
             bias = row if bias is None else bias + row
     for features in terms.features:
         bias = _backend.add_products(bias, *(ops.cast(tensor, dtype) for tensor in features))
-    if terms.attention_mask is not None:
-        masks.append(ops.cast(terms.attention_mask, "bool"))
+    masks += [] if terms.attention_mask is None else [terms.attention_mask]
     is_alone = bias is None and not masks
     is_causal = is_alone and _leaves_causal_mask_to_program(terms, query, key)
     if not is_causal:

@@ -113,7 +113,7 @@ def terms_of_arguments(
     return ScoreTerms(
         bias=attention_bias,
         features=() if attention_features is None else (attention_features,),
-        attention_mask=all_of([ops.cast(mask, "bool") for mask in masks if mask is not None]),
+        attention_mask=all_of(masks),
         is_causal=bool(use_causal_mask),
         start_index=start_index,
     )
@@ -124,8 +124,9 @@ def as_bool(mask: Tensor | None) -> Tensor | None:
     return None if mask is None else ops.cast(mask, "bool")
 
 
-def all_of(masks: list[Tensor]) -> Tensor | None:
-    """Return the conjunction of boolean masks, or `None` without any."""
+def all_of(masks: list[Tensor | None]) -> Tensor | None:
+    """Return the conjunction of masks, of which some may be `None`, or `None` without any."""
+    masks = [ops.cast(mask, "bool") for mask in masks if mask is not None]
     if any(len(mask.shape) == 4 for mask in masks):
         masks = [with_score_axes(mask) for mask in masks]
     return functools.reduce(ops.logical_and, masks) if masks else None
@@ -215,7 +216,7 @@ def _check_mask(name, mask, scores_shape):
     # The rank of a tensor in a TensorFlow graph may be unknown.
     has_rank = getattr(mask.shape, "rank", 0) is not None
     values = None if "bool" in str(mask.dtype) else validation.host_value(mask)
-    if has_rank and not any(_has_sizes(mask.shape, sizes) for sizes in shapes):
+    if has_rank and not any(validation.sizes_fit(mask.shape, sizes) for sizes in shapes):
         rule, received = f"have the shape (batch_size, {axes})", f"shape={tuple(mask.shape)}"
     elif values is not None and not np.all((values == 0) | (values == 1)):
         rule = "be True or 1 for tokens to attend to, and False or 0 for others"
@@ -227,16 +228,6 @@ def _check_mask(name, mask, scores_shape):
         f"key_length) = {tuple(scores_shape)}. Received: {received}. Add other numbers to the "
         "scores as an `attention_bias`."
     )
-
-
-def _has_sizes(shape, sizes):
-    return len(shape) == len(sizes) and all(map(_fits, shape, sizes))
-
-
-def _fits(size, allowed):
-    """Return whether a size is allowed. Unknown and symbolic sizes are."""
-    known = isinstance(size, int) and all(isinstance(each, int) for each in allowed)
-    return not known or size in allowed
 
 
 def check_bias(bias: Any, scores_shape: Shape) -> None:
@@ -252,7 +243,7 @@ def check_bias(bias: Any, scores_shape: Shape) -> None:
     if not keras.backend.is_float_dtype(bias.dtype):
         rule = "be a floating point tensor that is added to the scores"
         received = f"dtype={keras.backend.standardize_dtype(bias.dtype)}"
-    elif not _has_sizes(bias.shape, sizes):
+    elif not validation.sizes_fit(bias.shape, sizes):
         rule, received = "be broadcastable to the scores", f"shape={tuple(bias.shape)}"
     else:
         return

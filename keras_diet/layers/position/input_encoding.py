@@ -6,15 +6,15 @@ import keras
 from keras import ops
 
 from keras_diet import _backend, validation
-from keras_diet.layers.configuration import deserialized, with_arguments
+from keras_diet.layers.configuration import FromArguments
 from keras_diet.layers.initializers import embedding_initializer, fresh
 from keras_diet.layers.position.position_encoding import PositionEncoding, call_named
 from keras_diet.layers.position.sinusoids import Sinusoids
-from keras_diet.types import Config, DType, Initializer, Integer, Shape, Tensor
+from keras_diet.types import DType, Initializer, Integer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class LearnedPositions(keras.layers.Layer):
+class LearnedPositions(FromArguments, keras.layers.Layer):
     """Learned positions of inputs `(B, T, size)`, of shape `(T, size)`.
 
     With `positions` of shape `(B, T)`, the result has the shape `(B, T, size)`. `keras.layers.
@@ -39,21 +39,13 @@ class LearnedPositions(keras.layers.Layer):
         self, inputs: Tensor, start_index: Integer = 0, positions: Tensor | None = None
     ) -> Tensor:
         embeddings = ops.convert_to_tensor(self.position_embeddings)
-        length, size = ops.shape(inputs)[1:]
-        if positions is None and not ops.is_tensor(start_index):
-            return _backend.slice(embeddings, (start_index, 0), (length, size))
-        if positions is None:
-            # PyTorch records this step. It cannot record a slice at a tensor.
-            positions = start_index + _backend.arange(length)
-        return _backend.take_rows(embeddings, positions)
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        return with_arguments(super().get_config(), self)
+        if positions is not None:
+            return _backend.take_rows(embeddings, positions)
+        return _backend.slice(embeddings, (start_index, 0), ops.shape(inputs)[1:])
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class InputEncoding(keras.layers.Layer):
+class InputEncoding(FromArguments, keras.layers.Layer):
     """Absolute positions and segments, added to the token embeddings (BERT).
 
     DIET replaces this encoding. The library has it for comparison:
@@ -189,15 +181,6 @@ class InputEncoding(keras.layers.Layer):
         """Return the shape of the output, which is the shape of the inputs."""
         return inputs_shape
 
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        return with_arguments(super().get_config(), self)
-
-    @classmethod
-    def from_config(cls, config: Config) -> "InputEncoding":
-        """Make the layer from its configuration, which may hold a `position_embedding`."""
-        return super().from_config(deserialized(config))
-
 
 def make_input_encoding(
     encoding: PositionEncoding,
@@ -220,12 +203,12 @@ def make_input_encoding(
     """
     if encoding.embedding is None and num_segments is None:
         return None
-    embedding = None
-    if encoding.embedding is not None:
-        arguments = {"dtype": dtype, "name": "position_embedding"}
-        embedding = call_named(encoding.embedding, {"max_length": max_length}, **arguments)
+    arguments = {"dtype": dtype, "name": "position_embedding"}
+    embedding = encoding.embedding and call_named(
+        encoding.embedding, {"max_length": max_length}, **arguments
+    )
     return InputEncoding(
-        None if embedding is None else max_length,
+        embedding and max_length,
         num_segments,
         position_embedding=embedding,
         dtype=dtype,

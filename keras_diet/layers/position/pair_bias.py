@@ -6,13 +6,13 @@ import keras
 from keras import ops
 
 from keras_diet import validation
-from keras_diet.layers.configuration import with_arguments
+from keras_diet.layers.configuration import FromArguments
 from keras_diet.layers.initializers import add_weight, embedding_initializer
-from keras_diet.types import Config, Initializer, Shape, Tensor
+from keras_diet.types import Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class PairBias(keras.layers.Layer):
+class PairBias(FromArguments, keras.layers.Layer):
     """A linear function of the features of each pair of tokens, added to the attention scores.
 
     For each head, with the features `z_ij` of query `i` and key `j`:
@@ -71,7 +71,3 @@ class PairBias(keras.layers.Layer):
     def compute_output_shape(self, pairs_shape: Shape) -> Shape:
         """Return the shape of the scores, `(B, num_heads, T, S)`."""
         return (pairs_shape[0], self.num_heads, *pairs_shape[1:3])
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        return with_arguments(super().get_config(), self)

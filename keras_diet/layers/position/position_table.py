@@ -6,16 +6,16 @@ import keras
 from keras import ops
 
 from keras_diet import validation
-from keras_diet.layers.configuration import with_arguments
+from keras_diet.layers.configuration import FromArguments
 from keras_diet.layers.initializers import add_weight, embedding_initializer
-from keras_diet.types import Config, Initializer, Shape, Tensor
+from keras_diet.types import Initializer, Shape, Tensor
 
 # Of the layer normalization, as in DeBERTa.
 EPSILON = 1e-7
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class PositionTable(keras.layers.Layer):
+class PositionTable(FromArguments, keras.layers.Layer):
     """Learned vectors, one for each row, with a layer normalization if `normalize`.
 
     Nobody calls it. Attention layers read `vectors()` and project them.
@@ -66,7 +66,3 @@ class PositionTable(keras.layers.Layer):
         """Return the vectors `(num_rows, dim)`."""
         vectors = ops.cast(self.embedding, self.compute_dtype)
         return vectors if self.layer_norm is None else self.layer_norm(vectors)
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        return with_arguments(super().get_config(), self)

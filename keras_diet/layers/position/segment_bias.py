@@ -7,13 +7,13 @@ import numpy as np
 from keras import ops
 
 from keras_diet import validation
-from keras_diet.layers.configuration import with_arguments
+from keras_diet.layers.configuration import FromArguments
 from keras_diet.layers.initializers import add_weight, embedding_initializer
-from keras_diet.types import Config, Initializer, Shape, Tensor
+from keras_diet.types import Initializer, Shape, Tensor
 
 
 @keras.saving.register_keras_serializable(package="keras_diet")
-class SegmentBias(keras.layers.Layer):
+class SegmentBias(FromArguments, keras.layers.Layer):
     """One learned scalar per head and pair of segments, added to the attention scores.
 
     Equation 2 of the paper, for each head:
@@ -146,7 +146,3 @@ class SegmentBias(keras.layers.Layer):
         batch_size, query_length = query_segment_ids_shape
         key_shape = key_segment_ids_shape or query_segment_ids_shape
         return (batch_size, self.num_heads, query_length, key_shape[1])
-
-    def get_config(self) -> Config:
-        """Return the constructor's arguments."""
-        return with_arguments(super().get_config(), self)

@@ -19,11 +19,10 @@ from keras_diet.layers.attention.score_terms import (
     as_bool,
     check_masks,
     check_only_terms,
-    check_symbolic_bias,
 )
 from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.layers.position.position_bias import keeps_keys
-from keras_diet.layers.transformer.transformer_block import TransformerBlock
+from keras_diet.layers.transformer.transformer_block import TransformerBlock, without_missing
 from keras_diet.types import Integer, Shape, Tensor
 
 BlockMemory = tuple[KeyMemory, KeyMemory]
@@ -232,17 +231,11 @@ class BiasedTransformerDecoder(TransformerBlock):
         self,
         inputs: Tensor,
         encoder_outputs: Tensor | None = None,
-        attention_bias: Any = None,
-        cross_attention_bias: Any = None,
         return_attention_scores: bool = False,
         memory: BlockMemory | None = None,
-        score_terms: ScoreTerms | None = None,
-        cross_score_terms: ScoreTerms | None = None,
         **kwargs: Any,
     ) -> Any:
         """Return the symbolic output, and what `call` returns beside it."""
-        check_symbolic_bias(attention_bias, score_terms)
-        check_symbolic_bias(cross_attention_bias, cross_score_terms)
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         scores: list[Any] = []
         if return_attention_scores:
@@ -256,12 +249,6 @@ class BiasedTransformerDecoder(TransformerBlock):
             lambda x: keras.KerasTensor(x.shape, dtype=x.dtype), memory
         )
         return without_missing(output, *scores, new_memory)
-
-
-def without_missing(output: Any, *others: Any) -> Any:
-    """Return a tuple of the output and the others that are not `None`, or the output alone."""
-    given = [other for other in others if other is not None]
-    return (output, *given) if given else output
 
 
 def check_decoder_call(

@@ -11,7 +11,6 @@ from keras_diet.layers.attention.score_terms import (
     as_bool,
     check_masks,
     check_only_terms,
-    check_symbolic_bias,
 )
 from keras_diet.layers.transformer.transformer_block import TransformerBlock
 from keras_diet.types import Shape, Tensor
@@ -140,15 +139,9 @@ class BiasedTransformerEncoder(TransformerBlock):
         return (x, scores) if return_attention_scores else x
 
     def output_spec(
-        self,
-        inputs: Tensor,
-        attention_bias: Any = None,
-        return_attention_scores: bool = False,
-        score_terms: ScoreTerms | None = None,
-        **kwargs: Any,
+        self, inputs: Tensor, return_attention_scores: bool = False, **kwargs: Any
     ) -> Any:
         """Return the symbolic output, and the symbolic scores if the caller asks for them."""
-        check_symbolic_bias(attention_bias, score_terms)
         output = keras.KerasTensor(inputs.shape, dtype=self.compute_dtype)
         if not return_attention_scores:
             return output

@@ -15,9 +15,9 @@ from keras_diet.layers.transformer.biased_transformer_decoder import (
     BiasedTransformerDecoder,
     BlockMemory,
     check_decoder_call,
-    without_missing,
 )
 from keras_diet.layers.transformer.diet_stack import DietStack
+from keras_diet.layers.transformer.transformer_block import without_missing
 from keras_diet.types import Integer, Shape, Tensor
 
 
@@ -215,10 +215,6 @@ class DietDecoder(DietStack):
         self.build_output_layer_norm(inputs_shape)
         self.finish_build()
 
-    def all_position_biases(self) -> list[keras.layers.Layer]:
-        """Return the bias layers of all attention layers."""
-        return [*self.position_biases, *self.cross_position_biases]
-
     def start_memory(
         self,
         batch_size: Any,
@@ -307,26 +303,20 @@ class DietDecoder(DietStack):
             of_cross = self.terms_of_layers(
                 x, cross_terms, "cross_attention", cross_biases, key=cross_key, **of_plan
             )
-            others, recompute = [], self.recompute == "block"
-            of_blocks = zip(self.transformer_layers, of_self, of_cross, memories, strict=True)
-            for block, terms, cross_terms, of_memory in of_blocks:
-                arguments = {"score_terms": terms, "cross_score_terms": cross_terms, **options}
-                outputs = self.call_layer(
-                    block, recompute, x, encoder_outputs, memory=of_memory, **arguments
-                )
-                x, *others_of_block = outputs if isinstance(outputs, tuple) else (outputs,)
-                others.append(others_of_block)
-        if self.output_layer_norm is not None:
-            x = self.output_layer_norm(x)
+            names = ("score_terms", "cross_score_terms", "memory")
+            of_blocks = (
+                {**dict(zip(names, each, strict=True)), **options}
+                for each in zip(of_self, of_cross, memories, strict=True)
+            )
+            x, others = self.call_blocks(x, of_blocks, encoder_outputs)
         return self._join(x, others, memory)
 
     def _join(self, x, others, memory):
         """Return the output, lists with the scores of all blocks, and the next memory."""
-        joined: list[Any] = [list(of_blocks) for of_blocks in zip(*others, strict=True)]
         if memory is not None:
-            targets = tuple(target for target, _ in joined[-1])
-            joined[-1] = DecoderMemory(targets, *memory[1:])
-        return without_missing(x, *joined)
+            targets = tuple(target for target, _ in others[-1])
+            others[-1] = DecoderMemory(targets, *memory[1:])
+        return without_missing(x, *others)
 
     def output_spec(
         self,
@@ -347,5 +337,5 @@ class DietDecoder(DietStack):
                 return_attention_scores=return_attention_scores,
                 memory=of_block,
             )
-            others.append(list(outputs[1:]) if isinstance(outputs, tuple) else [])
-        return self._join(output, others, memory)
+            others.append(outputs[1:] if isinstance(outputs, tuple) else ())
+        return self._join(output, [list(each) for each in zip(*others, strict=True)], memory)

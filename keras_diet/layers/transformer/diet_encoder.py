@@ -22,6 +22,7 @@ from keras_diet.layers.position.segment_bias import SegmentBias
 from keras_diet.layers.transformer.biased_transformer_encoder import BiasedTransformerEncoder
 from keras_diet.layers.transformer.diet_stack import DietStack
 from keras_diet.layers.transformer.position_encodings import find_position_encoding
+from keras_diet.layers.transformer.transformer_block import without_missing
 from keras_diet.types import Shape, Tensor
 
 
@@ -294,14 +295,13 @@ class DietEncoder(DietStack):
         pairs: Tensor | None = None,
         coordinates: Tensor | None = None,
     ) -> Any:
-        self._check_call(inputs, segment_ids, padding_mask, attention_mask, document_ids, pairs)
-        self._check_coordinates(inputs, coordinates)
+        self._check_call(inputs, segment_ids, padding_mask, attention_mask, document_ids)
+        self._check_places(inputs, pairs, coordinates)
         options: dict[str, Any] = {
             "training": training,
             "return_attention_scores": return_attention_scores,
             "attention_hook": attention_hook,
         }
-        scores = []
         # `padding_mask` replaces the Keras mask, which attention would apply too.
         with keras_masks_removed(inputs) as (keras_mask,):
             x = inputs
@@ -327,17 +327,11 @@ class DietEncoder(DietStack):
             key = None if self.projection_dim is None else ops.zeros((1, self.projection_dim))
             of_all = ("self_attention", self.position_biases, segments, pair_scores, key, positions)
             of_layers = self.terms_of_layers(x, terms, *of_all, coordinates, **options)
-            recompute = self.recompute == "block"
-            for block, terms in zip(self.transformer_layers, of_layers, strict=True):
-                x = self.call_layer(block, recompute, x, score_terms=terms, **options)
-                if return_attention_scores:
-                    x, of_layer = x
-                    scores.append(of_layer)
-        if self.output_layer_norm is not None:
-            x = self.output_layer_norm(x)
-        return (x, scores) if return_attention_scores else x
+            of_blocks = ({"score_terms": terms, **options} for terms in of_layers)
+            x, scores = self.call_blocks(x, of_blocks)
+        return without_missing(x, *scores)
 
-    def _check_call(self, inputs, segment_ids, padding_mask, attention_mask, document_ids, pairs):
+    def _check_call(self, inputs, segment_ids, padding_mask, attention_mask, document_ids):
         """Raise a `ValueError` for arguments that would be ignored or give wrong outputs."""
         batch_size, length = inputs.shape[:2]
         reads_segments = {"per-head": True, "input": self.encode_inputs, "none": False}
@@ -348,15 +342,6 @@ class DietEncoder(DietStack):
             )
         if segment_ids is not None:
             validation.shape_of_ids("segment_ids", segment_ids, (batch_size, length))
-        sizes = (batch_size, length, length, self.pair_dim)
-        is_missing = (pairs is None) != (self.pair_dim is None)
-        if is_missing or (pairs is not None and not validation.sizes_fit(pairs.shape, sizes)):
-            received = None if pairs is None else tuple(pairs.shape)
-            raise ValueError(
-                "`pairs` must have the shape (batch_size, length, length, pair_dim) if the encoder "
-                f"has a `pair_dim`, and must be left out otherwise. Received: shape={received} "
-                f"for inputs of shape {tuple(inputs.shape)} with pair_dim={self.pair_dim}."
-            )
         if document_ids is not None:
             validation.shape_of_ids("document_ids", document_ids, (batch_size, length))
             validation.document_ids("`document_ids`", document_ids)
@@ -369,22 +354,26 @@ class DietEncoder(DietStack):
         scores_shape = (batch_size, self.num_heads, length, length)
         check_masks(scores_shape, attention_mask, padding_mask=padding_mask)
 
-    def _check_coordinates(self, inputs, coordinates):
-        """Raise a `ValueError` for coordinates that a bias needs, or that nobody would read."""
-        biases = [each for each in self.position_biases if isinstance(each, CoordinateBias)]
+    def _check_places(self, inputs, pairs, coordinates):
+        """Raise a `ValueError` for pairs or coordinates that are missing, or that nobody reads."""
         batch_size, length = inputs.shape[:2]
-        fits = (coordinates is None) == (not biases)
-        if fits and biases:
-            shape = coordinates.shape[:2]
-            fits = any(validation.sizes_fit(shape, (n, length)) for n in (1, batch_size))
-        if not fits:
-            received = None if coordinates is None else tuple(coordinates.shape)
-            raise ValueError(
-                "`coordinates` must have the shape (batch_size, length, n) if the position "
-                "encoding is a `CoordinateBias`, and must be left out otherwise. Received: "
-                f"shape={received} for inputs of shape {tuple(inputs.shape)} with "
-                f"position_encoding={self.position_encoding}."
-            )
+        reads_places = any(isinstance(each, CoordinateBias) for each in self.position_biases)
+        of_pairs, of_places = (batch_size, length, length, self.pair_dim), ((batch_size, 1), length)
+        rules = (
+            ("pairs", pairs, self.pair_dim is not None, of_pairs, "length, pair_dim"),
+            ("coordinates", coordinates, reads_places, (*of_places, None), "number of axes"),
+        )
+        for name, tensor, is_read, sizes, axes in rules:
+            is_missing = (tensor is not None) != is_read
+            if is_missing or (is_read and not validation.sizes_fit(tensor.shape, sizes)):
+                received = None if tensor is None else tuple(tensor.shape)
+                raise ValueError(
+                    f"`{name}` must have the shape (batch_size, length, {axes}) if the encoder "
+                    "reads them, and must be left out otherwise. `pairs` are read with a "
+                    "`pair_dim`, and `coordinates` by a `CoordinateBias`. Received: shape="
+                    f"{received} for inputs of shape {tuple(inputs.shape)} with pair_dim="
+                    f"{self.pair_dim} and position_encoding={self.position_encoding}."
+                )
 
     def output_spec(
         self, inputs: Tensor, return_attention_scores: bool = False, **kwargs: Any

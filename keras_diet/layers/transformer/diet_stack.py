@@ -1,6 +1,6 @@
 """What stacks of blocks have in common: their arguments, their layers, and the score terms."""
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Self
 
 import keras
@@ -192,7 +192,7 @@ class DietStack(TransformerLayer):
 
     def all_position_biases(self) -> list[keras.layers.Layer]:
         """Return the bias layers of all attention layers."""
-        return list(self.position_biases)
+        return [*self.position_biases, *getattr(self, "cross_position_biases", ())]
 
     def with_cached_positions(self) -> Self:
         """Return a copy for inference. See `keras_diet.layers.cache_positions`, which calls it."""
@@ -204,6 +204,25 @@ class DietStack(TransformerLayer):
         return copy
 
     # === Calls ===
+
+    def call_blocks(
+        self, x: Tensor, of_blocks: Iterable[Config], *arguments: Any
+    ) -> tuple[Tensor, list[list[Any]]]:
+        """Return the output of all blocks, and lists of what they return beside it.
+
+        Args:
+            x: Hidden states `(B, T, hidden_dim)`.
+            of_blocks: The keyword arguments of each block, which are made one by one.
+            *arguments: Other inputs of all blocks.
+        """
+        others, recompute = [], self.recompute == "block"
+        for block, of_block in zip(self.transformer_layers, of_blocks, strict=True):
+            outputs = self.call_layer(block, recompute, x, *arguments, **of_block)
+            x, *others_of_block = outputs if isinstance(outputs, tuple) else (outputs,)
+            others.append(others_of_block)
+        if self.output_layer_norm is not None:
+            x = self.output_layer_norm(x)
+        return x, [list(each) for each in zip(*others, strict=True)]
 
     def terms_of_layers(
         self,

@@ -16,7 +16,7 @@ from keras_diet.layers.attention.prepared_terms import (
     prepare,
     with_one_mask,
 )
-from keras_diet.layers.attention.score_terms import ScoreTerms
+from keras_diet.layers.attention.score_terms import ScoreTerms, check_symbolic_bias
 from keras_diet.layers.configuration import (
     constructor_arguments,
     deserialized,
@@ -158,7 +158,11 @@ class TransformerLayer(keras.layers.Layer):
 
     def compute_output_spec(self, *args: Any, **kwargs: Any) -> Any:
         """Return the symbolic outputs of `call`."""
-        return self.output_spec(**inspect.signature(self.call).bind(*args, **kwargs).arguments)
+        arguments = inspect.signature(self.call).bind(*args, **kwargs).arguments
+        for prefix in ("", "cross_"):
+            names = (f"{prefix}attention_bias", f"{prefix}score_terms")
+            check_symbolic_bias(*map(arguments.get, names))
+        return self.output_spec(**arguments)
 
     def get_config(self) -> Config:
         """Return the constructor's arguments."""
@@ -183,6 +187,12 @@ class TransformerLayer(keras.layers.Layer):
 def takes_score_terms(attention: keras.layers.Layer) -> bool:
     """Whether an attention layer takes `score_terms`. Other custom layers take a bias tensor."""
     return isinstance(attention, BiasedMultiHeadAttention)
+
+
+def without_missing(output: Any, *others: Any) -> Any:
+    """Return a tuple of the output and the others that are not `None`, or the output alone."""
+    given = [other for other in others if other is not None]
+    return (output, *given) if given else output
 
 
 def _arguments_of_terms(terms, query, value):
