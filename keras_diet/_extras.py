@@ -4,6 +4,7 @@ A room that needs more than those two imports this module first.
 """
 
 import importlib.util
+from typing import Any
 
 # The packages that the extra `models` installs, without `transformers`, which only folders of
 # Hugging Face need.
@@ -16,3 +17,19 @@ if _missing:
         f"The rest also needs {', '.join(_missing)}. Install what is missing, with the name of "
         'your backend: `pip install ".[jax]"` in a clone of keras_diet, or [tensorflow] or [torch].'
     )
+
+
+def import_transformers() -> Any:
+    """Return the package `transformers`. Its import takes seconds.
+
+    Raises:
+        ImportError: If it is not installed.
+    """
+    if importlib.util.find_spec("transformers") is None:
+        raise ImportError(
+            "Folders of Hugging Face need `transformers`, which reads their configurations and "
+            'tokenizers. Run `pip install "transformers>=5.23"`. It needs no PyTorch for this.'
+        )
+    import transformers
+
+    return transformers

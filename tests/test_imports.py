@@ -18,6 +18,7 @@ import keras_diet
 from keras_diet import _extras, layers, training
 from keras_diet._saved_files import CLASSES
 from tests.models.tasks import tiny_task
+from tests.models.tiny import AT_INPUT, SIZES, tiny_backbone
 
 BACKEND = keras.config.backend()
 ROOT = Path(__file__).parents[1]
@@ -170,30 +171,34 @@ def test_layers_load_and_need_only_keras_and_a_backend(tmp_path):
 
 
 @pytest.mark.any_backend("jax")
-def test_tokenizers_of_folders_need_transformers_but_no_pytorch(tmp_path):
+def test_folders_need_transformers_but_no_pytorch(tmp_path):
+    tiny_backbone(**AT_INPUT).export_to_hugging_face(tmp_path, "bert")
     vocabulary = ["[UNK]", "[CLS]", "[SEP]", "[PAD]", "[MASK]", "fox"]
     tokenizer = tokenizers.BertWordPieceTokenizer({token: i for i, token in enumerate(vocabulary)})
     tokenizer.save(str(tmp_path / "tokenizer.json"))
-    message, ids, has_torch = run(
+    messages, ids, size, has_torch = run(
         """
         import importlib.util
 
         find, missing = importlib.util.find_spec, "transformers"
         importlib.util.find_spec = lambda name, *args: name != missing and find(name, *args) or None
-        from keras_diet.models import HuggingFaceTokenizer
+        from keras_diet.models import DietBertBackbone, HuggingFaceTokenizer
 
-        try:
-            HuggingFaceTokenizer.from_hugging_face(".")
-        except ImportError as error:
-            message = str(error)
+        messages = []
+        for cls in (HuggingFaceTokenizer, DietBertBackbone):
+            try:
+                cls.from_hugging_face(".")
+            except ImportError as error:
+                messages.append(str(error))
         missing = "torch"
         ids = HuggingFaceTokenizer.from_hugging_face(".")(["fox"])
-        print(json.dumps([message, ids, "torch" in packages()]))
+        size = DietBertBackbone.from_hugging_face(".").hidden_dim
+        print(json.dumps([messages, ids, size, "torch" in packages()]))
         """,
         tmp_path,
     )
-    assert 'pip install "transformers' in message
-    assert (ids, has_torch) == ([[5]], False)
+    assert ['pip install "transformers' in message for message in messages] == [True, True]
+    assert (ids, size, has_torch) == ([[5]], SIZES["hidden_dim"], False)
 
 
 @pytest.mark.any_backend

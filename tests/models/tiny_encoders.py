@@ -79,15 +79,18 @@ ENCODERS = {
 }
 
 
-def make(model_type, head="Model", **changes):
-    """Return a tiny random model of a type, without dropout."""
+def make(model_type, head="Model", only=None, **changes):
+    """Return a tiny random model of a type, without dropout.
+
+    Its configuration has `changes`, or nothing but `only`.
+    """
     name, options = ENCODERS[model_type]
     if head == "Model":
         head = {"BertGeneration": "Encoder", "T5": "EncoderModel", "MT5": "EncoderModel"}.get(
             name, head
         )
     module = jina_bert if name == "JinaBert" else transformers
-    config = getattr(module, f"{name}Config")(**{**SIZES, **options, **changes})
+    config = getattr(module, f"{name}Config")(**(only or {**SIZES, **options, **changes}))
     torch.manual_seed(5)
     model = getattr(module, name + head)(config).eval()
     for key, parameter in model.named_parameters():

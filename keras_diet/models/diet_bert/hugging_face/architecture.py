@@ -1,31 +1,28 @@
 """How a type of Hugging Face's encoders becomes a `DietBertBackbone`, and back."""
 
+import copy
 import dataclasses
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from keras_diet import validation
+from keras_diet._extras import import_transformers
 from keras_diet.types import Config
 
-# BERT's names of the arguments of a backbone.
-_NAMES = {
+# BERT's names of the arguments of a backbone. A configuration must have the sizes.
+_SIZES = {
     "vocabulary_size": "vocab_size",
     "num_layers": "num_hidden_layers",
     "num_heads": "num_attention_heads",
     "hidden_dim": "hidden_size",
     "intermediate_dim": "intermediate_size",
     "max_sequence_length": "max_position_embeddings",
+}
+_NAMES = {
+    **_SIZES,
     "num_segments": "type_vocab_size",
     "activation": "hidden_act",
     "layer_norm_epsilon": "layer_norm_eps",
-}
-# What `transformers` takes for values that a configuration leaves out. It always writes sizes.
-_DEFAULTS = {
-    "hidden_act": "gelu",
-    "hidden_dropout_prob": 0.1,
-    "layer_norm_eps": 1e-12,
-    "rope_theta": 10_000.0,
-    "type_vocab_size": 2,
 }
 ACTIVATIONS = {
     "gelu": "gelu",
@@ -70,7 +67,7 @@ class Architecture:
             `None` has no name there.
         fields: Values of the configuration in another form.
         dropout: Names of dropout rates in the configuration. The first one is read.
-        defaults: Defaults of `transformers` that differ from BERT's, by names in the configuration.
+        defaults: Defaults of values that its configuration in `transformers` does not know.
         required: Values that the backbone computes, by names in the configuration. A function
             computes the value from the sizes in the configuration.
         encoder_class: How the name of the class without a head ends.
@@ -104,24 +101,45 @@ class Architecture:
     interleaves_heads: bool = False
     pairs_neighbors: bool = False
 
-    def backbone_arguments(self, config: Config, source: str) -> Config:
-        """Return the arguments of the backbone in a configuration.
+    def with_defaults(self, config: Config, source: str) -> Config:
+        """Return the contents of a file as `transformers` reads them, with its defaults.
 
         Raises:
-            ValueError: If the configuration lacks a value, or has one that the backbone does not
-                compute.
+            ValueError: If the file lacks a size, if `transformers` refuses it, or if another value
+                of the file replaces one that is read here.
+            ImportError: If `transformers` is not installed.
         """
         given = {name: value for name, value in config.items() if value is not None}
-        config, names = {**_DEFAULTS, **self.defaults, **given}, self._names()
-        if missing := sorted(names.values() - config.keys()):
+        names, known = self._names(), {**self.defaults, **given}
+        if missing := sorted({names[size] for size in _SIZES} - known.keys()):
             raise ValueError(
                 f"The configuration of a {config['model_type']!r} must have {', '.join(missing)}. "
                 f"Received: {', '.join(given)} in {source}. If `transformers` loads the folder, "
                 "`save_pretrained` writes them."
             )
+        transformers = import_transformers()
+        try:
+            # It changes dictionaries of rotary positions.
+            found = transformers.AutoConfig.for_model(**copy.deepcopy(known)).to_dict()
+        # Each class raises its own errors.
+        except Exception as error:
+            raise ValueError(
+                f"`transformers` must read the configuration of {source}. Received: a "
+                f"{config['model_type']!r}, of which it says: {error}"
+            ) from error
+        read = (*names.values(), *self.required, *self.dropout)
+        self.check_values({name: found.get(name) for name in read}, given, source)
+        return {name: value for name, value in found.items() if value is not None}
+
+    def backbone_arguments(self, config: Config, source: str) -> Config:
+        """Return the arguments of the backbone in a whole configuration.
+
+        Raises:
+            ValueError: If it has a value that the backbone does not compute.
+        """
         self.check_values(self.required, config, source)
         arguments = {**self.constants, "dropout": config[self.dropout[0]]}
-        for ours, theirs in names.items():
+        for ours, theirs in self._names().items():
             arguments[ours] = value = config[theirs]
             if ours.endswith("activation"):
                 validation.choice(theirs, value, tuple(ACTIVATIONS))
@@ -136,6 +154,9 @@ class Architecture:
         Args:
             arguments: All arguments of the backbone, with lists of what may differ between layers.
         """
+        # There, embeddings without a projection have the size of the states.
+        size = arguments["embedding_dim"] or arguments["hidden_dim"]
+        arguments = {**arguments, "embedding_dim": size}
         config = dict.fromkeys(self.dropout, arguments["dropout"])
         for ours, theirs in self._names().items():
             config[theirs] = value = arguments[ours]

@@ -24,6 +24,11 @@ _NO_SEGMENTS_IF_0 = Field(
         {} if config["type_vocab_size"] else {"segment_encoding": "none", "num_segments": 2}
     )
 )
+_NO_PROJECTION_OF_EQUAL_SIZE = Field(
+    read=lambda config: (
+        {"embedding_dim": None} if config["embedding_size"] == config["hidden_size"] else {}
+    )
+)
 _POOLER_AS_ENCODER = Field(
     read=lambda config: {"pooler_activation": ACTIVATIONS[config["hidden_act"]]}
 )
@@ -41,33 +46,18 @@ _COUNTED_POSITIONS = Field(
 )
 
 
-def _read_embedding_size(config: Config) -> Config:
-    size = config.get("embedding_size", config["hidden_size"])
-    return {"embedding_dim": None if size == config["hidden_size"] else size}
-
-
-_EMBEDDING_SIZE = Field(
-    _read_embedding_size,
-    lambda arguments: {"embedding_size": arguments["embedding_dim"] or arguments["hidden_dim"]},
-)
-
-
 def _read_rotary(config: Config, parameters: Config) -> Config:
     """Return the arguments of a layer by a dictionary of rotary positions."""
-    # Files of transformers 4 have the scaling apart.
-    parameters = {**parameters, **config.get("rope_scaling", {})}
-    base, kind = float(parameters.pop("rope_theta")), parameters.pop("type", "default")
-    kind = parameters.setdefault("rope_type", kind)
-    if kind == "default":
-        return {"max_wavelength": base, "rope_scaling": None}
-    trained = {"original_max_position_embeddings": config["max_position_embeddings"]}
-    arguments = {"max_wavelength": base, "rope_scaling": parameters}
-    if kind == "yarn":
-        arguments["rope_scaling"] = {**trained, **parameters}
-    elif kind == "dynamic":
+    # `"type"` is an older name of `"rope_type"`, which is there too.
+    scaling = {name: parameters[name] for name in parameters.keys() - {"rope_theta", "type"}}
+    arguments = {"max_wavelength": float(parameters["rope_theta"]), "rope_scaling": scaling}
+    if scaling["rope_type"] == "default":
+        arguments["rope_scaling"] = None
+    elif scaling["rope_type"] == "dynamic":
         # The configuration has the length of the training only.
-        length = math.ceil(parameters["factor"] * config["max_position_embeddings"])
-        arguments |= {"rope_scaling": {**parameters, **trained}, "max_sequence_length": length}
+        trained = config["max_position_embeddings"]
+        scaling["original_max_position_embeddings"] = trained
+        arguments["max_sequence_length"] = math.ceil(scaling["factor"] * trained)
     return arguments
 
 
@@ -85,10 +75,7 @@ def _write_rotary_of_all_layers(arguments: Config) -> Config:
 
 # One base serves all layers.
 _ROTARY_POSITIONS = Field(
-    lambda config: _read_rotary(
-        config, {"rope_theta": config["rope_theta"], **config.get("rope_parameters", {})}
-    ),
-    _write_rotary_of_all_layers,
+    lambda config: _read_rotary(config, config["rope_parameters"]), _write_rotary_of_all_layers
 )
 
 _ONE_WAVELENGTH = Field(
@@ -110,9 +97,8 @@ _DROPPED_MASKS = Field(
 
 
 def _read_distances(config: Config) -> Config:
-    terms = config.get("pos_att_type", [])
-    names = terms.split("|") if isinstance(terms, str) else terms
-    validation.choice("pos_att_type", "|".join(sorted(names)), ("c2p|p2c",))
+    terms = "|".join(sorted(config.get("pos_att_type", [])))
+    validation.choice("pos_att_type", terms, ("c2p|p2c",))
     largest = config["max_relative_positions"]
     return {"max_distance": largest if largest > 0 else config["max_position_embeddings"]}
 
@@ -127,17 +113,8 @@ _DISTANCES = Field(
 
 
 def _read_layer_types(config: Config) -> Config:
-    number, every = config["num_hidden_layers"], config["global_attn_every_n_layers"]
-    kinds = config.get(
-        "layer_types",
-        ["sliding_attention" if i % every else "full_attention" for i in range(number)],
-    )
-    bases = {"full_attention": "global_rope_theta", "sliding_attention": "local_rope_theta"}
-    parameters = {kind: {"rope_theta": config[name]} for kind, name in bases.items()}
-    for kind, given in config.get("rope_parameters", {}).items():
-        parameters[kind] = {**parameters[kind], **given}
-    window = config["local_attention"] // 2 + 1
-    of_layers = [_read_rotary(config, parameters[kind]) for kind in kinds]
+    kinds, window = config["layer_types"], config["local_attention"] // 2 + 1
+    of_layers = [_read_rotary(config, config["rope_parameters"][kind]) for kind in kinds]
     scalings = [each["rope_scaling"] for each in of_layers]
     return {
         "max_wavelength": [each["max_wavelength"] for each in of_layers],
@@ -259,7 +236,6 @@ _ROBERTA = dataclasses.replace(
     name="Roberta",
     base="roberta",
     fields=(_COUNTED_POSITIONS,),
-    defaults={"pad_token_id": 1},
     heads=_HEADS | _ROBERTA_CLASSIFIER | _ROBERTA_LM,
     masked_lm_activation="gelu",
 )
@@ -289,17 +265,7 @@ _DEBERTA = Architecture(
     names={"layer_norm_epsilon": None, "pooler_activation": "pooler_hidden_act"},
     fields=(_DISTANCES,),
     dropout=("hidden_dropout_prob", "attention_probs_dropout_prob", "pooler_dropout"),
-    defaults={
-        "pooler_hidden_act": "gelu",
-        "max_relative_positions": -1,
-        "relative_attention": False,
-        "share_att_key": False,
-        "position_buckets": -1,
-        "norm_rel_ebd": "none",
-        "position_biased_input": True,
-        "type_vocab_size": 0,
-        "layer_norm_eps": 1e-7,
-    },
+    defaults={"share_att_key": False, "position_buckets": -1, "norm_rel_ebd": "none"},
     required=_OF_DEBERTA,
     heads=_HEADS | _classifier("pooler.dense", "classifier") | _BERT_LM,
 )
@@ -337,14 +303,7 @@ _T5 = Architecture(
     },
     fields=(_FEED_FORWARD,),
     dropout=("dropout_rate",),
-    defaults={
-        "d_kv": 64,
-        "n_positions": 512,
-        "relative_attention_max_distance": 128,
-        "feed_forward_proj": "relu",
-        "layer_norm_epsilon": 1e-6,
-        "dropout_rate": 0.1,
-    },
+    defaults={"n_positions": 512},
     unused=("encoder.embed_tokens.", "decoder.", "lm_head."),
     tied=("encoder.embed_tokens.weight", "transformer.encoder.embed_tokens.weight"),
     encoder_class="EncoderModel",
@@ -399,7 +358,6 @@ ARCHITECTURES: dict[str, Architecture] = {
             "output_layer_norm": "encoder.LayerNorm",
         },
         constants={**_AT_INPUT, **_PRE_NORM},
-        defaults={"pad_token_id": 1, "type_vocab_size": 1, "layer_norm_eps": 1e-5},
     ),
     "ernie": dataclasses.replace(
         _BERT, name="Ernie", base="ernie", required={**_ABSOLUTE, "use_task_id": False}
@@ -411,7 +369,6 @@ ARCHITECTURES: dict[str, Architecture] = {
         constants=_AT_INPUT,
         names={"embedding_dim": "input_embedding_size"},
         fields=(_NO_TOKENS,),
-        defaults={"input_embedding_size": 256, "hidden_dropout_prob": 0.0},
         required=_ENCODER,
         heads=_HEADS,
     ),
@@ -429,7 +386,6 @@ ARCHITECTURES: dict[str, Architecture] = {
         },
         constants={**_AT_INPUT, "share_layers": True},
         names={"embedding_dim": "embedding_size"},
-        defaults={"embedding_size": 128, "hidden_act": "gelu_new", "hidden_dropout_prob": 0.0},
         required={"num_hidden_groups": 1, "inner_group_num": 1},
         heads=_HEADS | _masked_lm("predictions.dense", "predictions.LayerNorm", "predictions.bias"),
     ),
@@ -452,7 +408,6 @@ ARCHITECTURES: dict[str, Architecture] = {
         },
         names={"activation": None},
         fields=(_DROPPED_MASKS, _ONE_WAVELENGTH),
-        defaults={"position_embedding_type": "absolute"},
         required={
             **_ENCODER,
             "position_embedding_type": "rotary",
@@ -514,7 +469,6 @@ ARCHITECTURES: dict[str, Architecture] = {
             "layer_norm_epsilon": None,
         },
         dropout=("dropout", "attention_dropout"),
-        defaults={"activation": "gelu", "dropout": 0.1},
         heads={
             **_HEADS,
             **_classifier("pre_classifier", "classifier"),
@@ -526,8 +480,8 @@ ARCHITECTURES: dict[str, Architecture] = {
         base="electra",
         layers={**_EMBEDDINGS, **_BERT_BLOCK, "embeddings_projection": "embeddings_project"},
         constants={**_AT_INPUT, "pooler_activation": "gelu"},
-        fields=(_EMBEDDING_SIZE,),
-        defaults={"embedding_size": 128},
+        names={"embedding_dim": "embedding_size"},
+        fields=(_NO_PROJECTION_OF_EQUAL_SIZE,),
         required=_ABSOLUTE,
         heads={
             **_ROBERTA.heads,
@@ -549,7 +503,6 @@ ARCHITECTURES: dict[str, Architecture] = {
         },
         constants={"position_encoding": "t5_input", "segment_encoding": "none"},
         fields=(_COUNTED_POSITIONS,),
-        defaults={"pad_token_id": 1},
         required={"relative_attention_num_buckets": 32, "pad_token_id": 1},
         heads=_ROBERTA.heads,
         masked_lm_activation="gelu",
@@ -578,15 +531,6 @@ ARCHITECTURES: dict[str, Architecture] = {
         names={"activation": "hidden_activation", "layer_norm_epsilon": "norm_eps"},
         fields=(Field(_read_layer_types, _write_layer_types), _NO_TOKENS),
         dropout=("mlp_dropout", "attention_dropout", "embedding_dropout"),
-        defaults={
-            "hidden_activation": "gelu",
-            "norm_eps": 1e-5,
-            "mlp_dropout": 0.0,
-            "local_attention": 128,
-            "global_attn_every_n_layers": 3,
-            "global_rope_theta": 160_000.0,
-            "local_rope_theta": 10_000.0,
-        },
         required={"attention_bias": False, "mlp_bias": False, "norm_bias": False},
         zeros=("head.dense.bias", "head.norm.bias"),
         heads=_masked_lm("head.dense", "head.norm", "decoder.bias"),
@@ -609,7 +553,6 @@ ARCHITECTURES: dict[str, Architecture] = {
         },
         constants={**_GATED_ROTARY, "segment_encoding": "input"},
         fields=(_ROTARY_POSITIONS,),
-        defaults={"hidden_act": "silu", "hidden_dropout_prob": 0.0, "rope_theta": 1000.0},
         heads=_CLASSIFIERS
         | _masked_lm(
             "cls.predictions.transform.dense",
@@ -657,7 +600,6 @@ ARCHITECTURES: dict[str, Architecture] = {
         },
         constants={"position_encoding": "rotary", "segment_encoding": "input"},
         fields=(_ROTARY_POSITIONS,),
-        defaults={"layer_norm_eps": 1e-5, "rope_theta": 20_000.0, "type_vocab_size": 1},
         heads=_ROBERTA.heads,
         masked_lm_activation="gelu",
     ),
@@ -676,7 +618,6 @@ ARCHITECTURES: dict[str, Architecture] = {
         },
         constants={**_GATED_ROTARY, "use_bias": True, "segment_encoding": "input"},
         fields=(_ROTARY_POSITIONS, _NO_SEGMENTS_IF_0),
-        defaults={"type_vocab_size": 1, "rope_theta": 160_000.0},
         zeros=("encoder.layer.{}.mlp.up_gate_proj.bias",),
         heads=_CLASSIFIERS | _masked_lm("lm_head.dense", "lm_head.norm", "lm_head.decoder.bias"),
         masked_lm_activation="gelu",
@@ -698,7 +639,6 @@ ARCHITECTURES: dict[str, Architecture] = {
         names={"layer_norm_epsilon": "rms_norm_eps"},
         fields=(_ROTARY_POSITIONS, _NO_TOKENS),
         dropout=("attention_dropout",),
-        defaults={"hidden_act": "silu", "rms_norm_eps": 1e-5, "attention_dropout": 0.0},
         required={
             "attention_bias": False,
             "mlp_bias": False,
@@ -707,15 +647,14 @@ ARCHITECTURES: dict[str, Architecture] = {
         heads=_TOKEN_CLASSIFIER,
     ),
     "t5": _T5,
-    "mt5": dataclasses.replace(
-        _T5, name="MT5", defaults={**_T5.defaults, "feed_forward_proj": "gated-gelu"}
-    ),
+    "mt5": dataclasses.replace(_T5, name="MT5"),
     "roformer": Architecture(
         name="RoFormer",
         base="roformer",
         layers={**_EMBEDDINGS, **_BERT_BLOCK, "embeddings_projection": "embeddings_project"},
         constants={"position_encoding": "rotary", "segment_encoding": "input"},
-        fields=(_EMBEDDING_SIZE, _POOLER_AS_ENCODER),
+        names={"embedding_dim": "embedding_size"},
+        fields=(_NO_PROJECTION_OF_EQUAL_SIZE, _POOLER_AS_ENCODER),
         required={**_ENCODER, "rotary_value": False},
         unused=("encoder.embed_positions.",),
         heads=_HEADS | _ROBERTA_CLASSIFIER | _BERT_LM,

@@ -11,6 +11,7 @@ import ml_dtypes  # noqa: F401  NumPy knows bfloat16 after this import.
 import numpy as np
 from safetensors.numpy import load_file
 
+from keras_diet.models.diet_bert.hugging_face.architectures import ARCHITECTURES, type_of
 from keras_diet.models.hub.presets import is_hugging_face_folder
 from keras_diet.types import Config
 
@@ -23,7 +24,7 @@ class Checkpoint:
     """A trained model of Hugging Face.
 
     Attributes:
-        config: The contents of its `config.json`.
+        config: The contents of its `config.json`, with the defaults of `transformers`.
         tensors: The weights by name, as float32 arrays.
         source: Where the weights come from, for messages.
         folder: The folder, which may have a vocabulary, or `None` for a model in memory.
@@ -51,7 +52,9 @@ def read_checkpoint(source: Any) -> Checkpoint | None:
         The checkpoint, or `None` for anything else.
 
     Raises:
-        ValueError: If a folder has no weights in the format of safetensors.
+        ValueError: If the type of the model is unknown, if its configuration lacks a size or
+            `transformers` refuses it, or if a folder has no weights in the format of safetensors.
+        ImportError: If `transformers` is not installed.
     """
     if isinstance(source, Checkpoint):
         return source
@@ -59,20 +62,21 @@ def read_checkpoint(source: Any) -> Checkpoint | None:
         # Files can have other names than the memory, and fewer values in the configuration.
         with tempfile.TemporaryDirectory() as folder:
             source.save_pretrained(folder)
-            checkpoint = _read_folder(folder)
-        name = f"the `{type(source).__name__}`"
-        return dataclasses.replace(checkpoint, source=name, folder=None)
-    return _read_folder(source) if is_hugging_face_folder(source) else None
+            checkpoint = _read_folder(folder, f"the `{type(source).__name__}`")
+        return dataclasses.replace(checkpoint, folder=None)
+    return _read_folder(source, f"`{source}`") if is_hugging_face_folder(source) else None
 
 
-def _read_folder(folder):
+def _read_folder(folder, source):
+    config = read_json(folder, "config.json")
+    config = ARCHITECTURES[type_of(config)].with_defaults(config, source)
     tensors = {
         # The names of normalizations in old files.
         name.replace("Norm.gamma", "Norm.weight").replace("Norm.beta", "Norm.bias"): array
         for file in _files_of_weights(Path(folder))
         for name, array in read_safetensors(file).items()
     }
-    return Checkpoint(read_json(folder, "config.json"), tensors, f"`{folder}`", Path(folder))
+    return Checkpoint(config, tensors, source, Path(folder))
 
 
 def _files_of_weights(folder):

@@ -105,9 +105,8 @@ def _classes(checkpoint: Checkpoint, architecture: Architecture, has_head: bool)
     # Another kind of classifier has other classes.
     is_other = "Classification" in checkpoint.architecture and not has_head
     names = None if is_other else _names_of_classes(checkpoint)
-    # `transformers` writes no names of two classes that it has named itself.
-    number = len(checkpoint.config.get("id2label") or ("LABEL_0", "LABEL_1"))
-    return {"num_classes": number if has_head else None, "class_names": names}
+    number = len(checkpoint.config["id2label"]) if has_head else None
+    return {"num_classes": number, "class_names": names}
 
 
 def _classes_of_texts(checkpoint: Checkpoint, architecture: Architecture, has_head: bool) -> Config:
@@ -137,7 +136,7 @@ def _of_reranker(checkpoint: Checkpoint, architecture: Architecture, has_head: b
     """Return the activation that sentence-transformers gives to scores."""
     if not has_head:
         return {}
-    outputs = len(checkpoint.config.get("id2label") or ("LABEL_0", "LABEL_1"))
+    outputs = len(checkpoint.config["id2label"])
     if outputs != 1:
         raise ValueError(
             f"A reranker has one output. Received: {outputs} classes in {checkpoint.source}. Use "
@@ -181,9 +180,7 @@ def _of_masked_lm(checkpoint: Checkpoint, architecture: Architecture, has_head: 
 
 def _names_of_classes(checkpoint: Checkpoint) -> list[str] | None:
     """Return the names in `id2label`, or `None` if Hugging Face has made them up."""
-    id2label = checkpoint.config.get("id2label") or {}
-    labels = {int(i): str(label) for i, label in id2label.items()}
-    names = [labels[i] for i in sorted(labels)]
+    names = [name for _, name in sorted(checkpoint.config["id2label"].items())]
     if len(names) < 2 or len(set(names)) < len(names) or not all(names):
         return None
     return None if all(re.fullmatch(r"LABEL_\d+", name) for name in names) else names

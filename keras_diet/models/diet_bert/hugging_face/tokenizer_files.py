@@ -1,7 +1,6 @@
 """The tokenizer of a folder of Hugging Face, as `transformers` reads it."""
 
 import dataclasses
-import importlib.util
 import json
 import os
 import shutil
@@ -13,6 +12,7 @@ import tokenizers
 from sentencepiece import SentencePieceProcessor
 from tokenizers import models
 
+from keras_diet._extras import import_transformers
 from keras_diet.models.diet_bert.hugging_face.checkpoint import optional_json
 from keras_diet.types import Config
 
@@ -74,22 +74,16 @@ def read_tokenizer_files(folder: Folder) -> TokenizerFiles:
 
 def _read(folder: Folder) -> tuple[Any, Config]:
     """Return the tokenizer of `transformers`, and its contents as `tokenizer.json` has them."""
-    if importlib.util.find_spec("transformers") is None:
-        raise ImportError(
-            "Folders of Hugging Face need `transformers` for their tokenizers. Run "
-            '`pip install "transformers>=5.23"`. It needs no PyTorch for this.'
-        )
-    # The import takes seconds.
-    from transformers import AutoTokenizer, DebertaV2Tokenizer
-
+    transformers = import_transformers()
     options: Config = {"local_files_only": True, "trust_remote_code": False}
     try:
         if _has_pieces(folder):
             with tempfile.TemporaryDirectory() as copy:
                 unk_id = _copy_with_pieces(folder, copy)
-                found = DebertaV2Tokenizer.from_pretrained(copy, unk_id=unk_id, **options)
+                cls = transformers.DebertaV2Tokenizer
+                found = cls.from_pretrained(copy, unk_id=unk_id, **options)
         else:
-            found = AutoTokenizer.from_pretrained(folder, **options)
+            found = transformers.AutoTokenizer.from_pretrained(folder, **options)
         # Some are not of the package, and others cannot be written.
         return found, json.loads(found.backend_tokenizer.to_str())
     # Each class of tokenizers raises its own errors.
