@@ -10,7 +10,6 @@ import numpy as np
 from keras_hub.models import Seq2SeqLMPreprocessor
 
 from keras_diet.data.columns import is_one_text, number_of_rows, texts_of
-from keras_diet.layers.configuration import takes_arguments_of
 from keras_diet.models.diet_transformer.diet_transformer_backbone import DietTransformerBackbone
 from keras_diet.models.diet_transformer.diet_transformer_tokenizer import DietTransformerTokenizer
 from keras_diet.models.hub.preprocessor import HubPreprocessor
@@ -98,16 +97,16 @@ class DietTransformerSeq2SeqLMPreprocessor(HubPreprocessor, Seq2SeqLMPreprocesso
     takes_tuples = False
     makes_texts = True
 
-    @takes_arguments_of(HubPreprocessor)
     def __init__(
         self,
         tokenizer: DietTransformerTokenizer,
         encoder_sequence_length: int = 256,
         decoder_sequence_length: int = 256,
+        length_buckets: tuple[int, ...] | None = None,
         **kwargs: Any,
     ) -> None:
         lengths = (encoder_sequence_length, decoder_sequence_length)
-        super().__init__(tokenizer, *lengths, **kwargs)
+        super().__init__(tokenizer, *lengths, length_buckets=length_buckets, **kwargs)
 
     # === Training ===
 
