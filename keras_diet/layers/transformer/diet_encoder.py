@@ -364,15 +364,15 @@ class DietEncoder(DietStack):
             ("coordinates", coordinates, reads_places, (*of_places, None), "number of axes"),
         )
         for name, tensor, is_read, sizes, axes in rules:
-            is_missing = (tensor is not None) != is_read
-            if is_missing or (is_read and not validation.sizes_fit(tensor.shape, sizes)):
-                received = None if tensor is None else tuple(tensor.shape)
+            shape = None if tensor is None else tuple(tensor.shape)
+            if (shape is not None) != is_read or (
+                is_read and not validation.sizes_fit(shape, sizes)
+            ):
                 raise ValueError(
                     f"`{name}` must have the shape (batch_size, length, {axes}) if the encoder "
-                    "reads them, and must be left out otherwise. `pairs` are read with a "
-                    "`pair_dim`, and `coordinates` by a `CoordinateBias`. Received: shape="
-                    f"{received} for inputs of shape {tuple(inputs.shape)} with pair_dim="
-                    f"{self.pair_dim} and position_encoding={self.position_encoding}."
+                    "reads them, which needs a `pair_dim` or a `CoordinateBias`. Otherwise leave "
+                    f"them out. Received: shape={shape} for inputs of shape {tuple(inputs.shape)}, "
+                    f"pair_dim={self.pair_dim}, position_encoding={self.position_encoding}."
                 )
 
     def output_spec(
