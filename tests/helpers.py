@@ -66,6 +66,11 @@ def assert_close(actual, expected, tolerance=1e-5, name=""):
     np.testing.assert_allclose(actual, expected, tolerance, tolerance, err_msg=name)
 
 
+def assert_all_close(actual, expected, tolerance=1e-5):
+    """`assert_close` for each array of two nests, such as the weights of two models."""
+    tree.map_structure(lambda one, other: assert_close(one, other, tolerance), actual, expected)
+
+
 def gradients(function, variables):
     """Gradients of the scalar `function()` by Keras variables, as NumPy arrays in float32.
 

@@ -161,10 +161,10 @@ class Tasks(ModelFiles, keras.Model):
         inputs |= backbone.input
         tasks = {name: cls(backbone, **head) for name, (cls, _, head) in CLASSES.items()}
         tasks["question_answerer"] = DietBertQuestionAnswerer(backbone)
+        tasks["reranker"] = DietBertTextReranker(backbone, activation="sigmoid")
         if BACKEND == "torch":
             # `test_hugging_face_programs.py` has the ONNX files of the others.
             tasks = {"masked_lm": tasks["masked_lm"]}
-        tasks["reranker"] = DietBertTextReranker(backbone, activation="sigmoid")
         outputs = {}
         for name, task in tasks.items():
             found = task({key: inputs[key] for key in task.input})

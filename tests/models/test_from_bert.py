@@ -9,7 +9,7 @@ import pytest
 from keras_diet import analysis
 from keras_diet.models import DietBertBackbone
 from keras_diet.models.diet_bert.scores_of_bert import head_orders, low_rank_factors
-from tests.helpers import assert_close, every_backend, once, to_numpy
+from tests.helpers import assert_all_close, assert_close, every_backend, once, to_numpy
 from tests.models.tiny import (
     AT_INPUT,
     SIZES,
@@ -76,8 +76,7 @@ def scores(weights):
 def test_positions_at_the_input_give_the_outputs_of_kerashubs_bert(rng, bert, encoding):
     backbone = DietBertBackbone.from_bert(bert, encoding, segment_encoding="input", dropout=0.0)
     inputs = random_inputs(rng)
-    for name, expected in bert(inputs).items():
-        assert_close(backbone(inputs)[name], expected)
+    assert_all_close(backbone(inputs), bert(inputs))
 
 
 def test_presets_and_tasks_are_taken(bert, tmp_path):
@@ -88,10 +87,10 @@ def test_presets_and_tasks_are_taken(bert, tmp_path):
     task.save_to_preset(str(tmp_path / "task"))
     bert.save_to_preset(str(tmp_path / "backbone"))
     for source, cls in ((task, CLS), (str(tmp_path / "task"), CLS), (tmp_path / "backbone", None)):
-        found = DietBertBackbone.from_bert(source).get_weights()
-        expected = DietBertBackbone.from_bert(bert, cls_token_id=cls).get_weights()
-        for one, other in zip(found, expected, strict=True):
-            np.testing.assert_array_equal(one, other)
+        # With more columns than scores, which start with the same values each time.
+        found = DietBertBackbone.from_bert(source, rank=LENGTH + 4).get_weights()
+        expected = DietBertBackbone.from_bert(bert, rank=LENGTH + 4, cls_token_id=cls).get_weights()
+        assert_all_close(found, expected, 0)
 
 
 # === Scores of positions ===
@@ -165,16 +164,6 @@ def aligned(scores):
 def truncated(scores, rank):
     left, values, right = np.linalg.svd(scores, full_matrices=False)
     return (left[..., :rank] * values[..., None, :rank]) @ right[..., :rank, :]
-
-
-def test_columns_without_scores_start_with_the_same_values_each_time(bert):
-    """They can learn, as a test of `low_rank_factors` shows."""
-    first, second = (
-        DietBertBackbone.from_bert(bert, rank=LENGTH + 4, sharing="none").get_weights()
-        for _ in range(2)
-    )
-    for one, other in zip(first, second, strict=True):
-        np.testing.assert_array_equal(one, other)
 
 
 def test_the_order_of_heads_does_not_change_outputs(rng, bert):

@@ -19,10 +19,11 @@ from keras_diet.models import (
     DietBertTextClassifier,
     DietBertTextEmbedder,
     DietBertTextEmbedderPreprocessor,
+    DietBertTextReranker,
     DietBertTokenizer,
 )
 from keras_diet.models.diet_bert.hugging_face import write
-from tests.helpers import assert_close
+from tests.helpers import assert_close, to_numpy
 from tests.models.multilingual import multilingual_tokenizer
 from tests.models.tasks import tiny_preprocessor, tiny_task
 from tests.models.tiny import (
@@ -84,6 +85,12 @@ def of_answerer(answerer, inputs):
     return {f"{name}_logits": logits for name, logits in answerer(inputs).items()}
 
 
+def of_reranker(reranker, inputs):
+    """The configuration names the activation of the scores, so the program returns logits."""
+    kernel, bias = reranker.output_dense.get_weights()
+    return {"logits": to_numpy(reranker.backbone(inputs)["pooled_output"]) @ kernel + bias}
+
+
 def logits(task, inputs):
     return {"logits": task(inputs)}
 
@@ -124,9 +131,9 @@ MODELS = {
     "backbone": (backbone, of_backbone, "int8"),
     "embedder": (embedder, of_embedder, True),
     "classifier": (classifier, logits, True),
-    "token_classifier": (lambda: tiny_task("token_classifier", num_layers=1), logits, True),
     "masked_lm": (lambda: tiny_task("masked_lm", dtype="float16"), of_all_tokens, True),
     "question_answerer": (answerer, of_answerer, True),
+    "reranker": (lambda: DietBertTextReranker(small(), activation="sigmoid"), of_reranker, True),
 }
 
 

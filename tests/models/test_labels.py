@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from keras_diet.models import DietBertTextClassifier
-from keras_diet.models.hub.labels import checked_weights, numbers_of
+from keras_diet.models.hub.labels import checked_weights, numbers_of, of_output
 from keras_diet.training import ExactResume
 from tests.helpers import to_numpy
-from tests.models.hub.toy import ToyBackbone, ToyTask, toy_inputs, toy_labels
+from tests.models.question_answering import tiny_question_answerer
 from tests.models.tasks import tiny_preprocessor, tiny_task
 from tests.models.test_data import Column, PyDataset, Series
 from tests.models.tiny import (
@@ -97,18 +97,13 @@ def test_names_are_labels(named, topics, kind):
     assert model.evaluate(TEXTS, labels, batch_size=2, verbose=0) == pytest.approx(expected)
 
 
-def test_names_in_training_and_validation():
-    def trained(labels):
-        model = classifier()
-        history = model.fit(TEXTS, labels, validation_data=(TEXTS, labels), verbose=0).history
-        return [*history["loss"], *history["val_loss"]]
-
-    assert trained(LABELS) == pytest.approx(trained(IDS), rel=1e-5)
-    assert trained(LABELS) != pytest.approx(trained((IDS + 1) % 3), rel=1e-3)
-    plain = classifier(preprocessor=None)
+def test_names_without_a_preprocessor():
+    model = classifier(preprocessor=None)
     inputs = random_inputs(np.random.default_rng(3), batch_size=5)
-    expected = plain.evaluate(inputs, IDS, verbose=0)
-    assert plain.evaluate(inputs, LABELS, verbose=0) == pytest.approx(expected)
+    expected = model.evaluate(inputs, IDS, verbose=0)
+    assert model.evaluate(inputs, LABELS, verbose=0) == pytest.approx(expected)
+    history = model.fit(inputs, LABELS, validation_data=(inputs, LABELS), verbose=0).history
+    assert history["loss"] == pytest.approx(expected[:1])
 
 
 def test_names_under_other_losses():
@@ -254,18 +249,25 @@ def test_only_labels_that_fit_become_narrow():
 
 def test_labels_of_several_outputs():
     rng = np.random.default_rng(3)
-    task = randomize_weights(ToyTask(ToyBackbone()))
-    inputs, labels = toy_inputs(rng), toy_labels(rng)
+    task = randomize_weights(tiny_question_answerer(with_preprocessor=False))
+    # The first place may always be an answer.
+    inputs, labels = random_inputs(rng, 5), dict.fromkeys(("start", "end"), np.zeros(5, "int32"))
     weights = dict.fromkeys(labels, np.array([0.0, 3.0, 0.5, 0.0, 1.0]))
     task.compile(keras.optimizers.SGD(0.0))
     history = task.fit(inputs, labels, validation_data=(inputs, labels, weights), verbose=0).history
     expected = task.evaluate(inputs, labels, sample_weight=weights, return_dict=True, verbose=0)
     assert history["val_loss"][0] == pytest.approx(expected["loss"], rel=1e-5)
     assert history["val_loss"][0] != pytest.approx(history["loss"][0], rel=1e-2)
-    with pytest.raises(ValueError, match=r"\[0, num_orders\) = \[0, 2\)"):
-        task.fit(inputs, {**labels, "second": labels["second"] + 1})
-    with pytest.raises(ValueError, match=r"'first', 'second'.*the keys..'third'"):
-        task.fit(inputs, {"third": labels["first"]})
+    with pytest.raises(ValueError, match=r"\[0, max_sequence_length\) = \[0, 13\)"):
+        task.fit(inputs, {**labels, "end": labels["end"] + 13})
+    with pytest.raises(ValueError, match=r"'start', 'end'.*the keys..'third'"):
+        task.fit(inputs, {"third": labels["start"]})
+
+
+def test_what_belongs_to_an_output():
+    values = {"first": 1, "second": 2}
+    assert [of_output(values, name) for name in ("first", "second", "third")] == [1, 2, None]
+    assert of_output([3], None) == of_output(3, "first") == 3
 
 
 # === Weights of classes ===

@@ -5,8 +5,6 @@ import re
 import keras
 import pytest
 
-from keras_diet.layers import DietEncoder
-from keras_diet.models import DietBertBackbone
 from tests.models.diet_transformer import tiny as translation
 from tests.models.tiny import AT_INPUT, tiny_backbone
 
@@ -23,8 +21,8 @@ SPLIT = {
     rf"{ATTENTION}/(query|key|value|position)/kernel": (DATA, MODEL, None),
     rf"{ATTENTION}/(query|key|value)/bias": (MODEL, None),
     rf"{ATTENTION}/attention_output/kernel": (MODEL, None, DATA),
-    rf"{BLOCK}/feedforward_intermediate_dense/kernel": (DATA, MODEL),
-    rf"{BLOCK}/feedforward_intermediate_dense/bias": (MODEL,),
+    rf"{BLOCK}/feedforward_(intermediate|gate)_dense/kernel": (DATA, MODEL),
+    rf"{BLOCK}/feedforward_(intermediate|gate)_dense/bias": (MODEL,),
     rf"{BLOCK}/feedforward_output_dense/kernel": (MODEL, DATA),
     **POOLER,
 }
@@ -44,7 +42,7 @@ REPLICATED = (
     ("make", "arguments"),
     [
         *((tiny_backbone, {"position_encoding": name}) for name in ENCODINGS),
-        (tiny_backbone, {**AT_INPUT, "projection_dim": 5}),
+        (tiny_backbone, {**AT_INPUT, "projection_dim": 5, "gated": True}),
         *((translation.tiny_backbone, {"position_encoding": n}) for n in TRANSLATION_ENCODINGS),
     ],
 )
@@ -69,14 +67,3 @@ def test_every_axis_of_every_weight(make, arguments):
         found.update(patterns)
     # Translators have no pooler.
     assert found == set(SPLIT) - (set(POOLER) if make is translation.tiny_backbone else set())
-
-
-def test_gates_are_split_like_the_layers_beside_them():
-    encoder = DietEncoder(1, 3, 12, gated=True, name="encoder")
-    encoder.build((2, 5, 6))
-    mesh = keras.distribution.DeviceMesh((2, 3), (DATA, MODEL), [f"cpu:{i}" for i in range(6)])
-    layout_map = DietBertBackbone.get_layout_map(mesh, MODEL, DATA)
-    block = encoder.transformer_layers[0]
-    pairs = [block.feedforward_gate_dense.weights, block.feedforward_intermediate_dense.weights]
-    of_gate, others = ([layout_map[weight.path].axes for weight in each] for each in pairs)
-    assert of_gate == others == [(DATA, MODEL), (MODEL,)]

@@ -22,8 +22,7 @@ from keras_diet.models import (
 from keras_diet.models.diet_bert.diet_bert_presets import FOLDER
 from keras_diet.models.hub.presets import finish_replacing
 from tests.helpers import assert_close, to_numpy
-from tests.models.diet_transformer.pairs import SOURCES, TARGETS
-from tests.models.diet_transformer.tiny import tiny_translator
+from tests.models.diet_transformer import tiny as translation
 from tests.models.question_answering import tiny_question_answerer
 from tests.models.tasks import tiny_preprocessor, tiny_task
 from tests.models.tiny import (
@@ -55,27 +54,6 @@ def folder(tmp_path):
     (tmp_path / "README.md").write_text("A classifier.")
     assert files(tmp_path) == CLASSIFIER | {"README.md"}
     return tmp_path
-
-
-REPLACEMENTS = {
-    "backbone": (lambda: tiny_backbone(rank=5), BACKBONE),
-    "embedder": (lambda: tiny_task("embedder", with_preprocessor=False), BACKBONE | {"task.json"}),
-    "masked_lm": (lambda: tiny_task("masked_lm", VOCABULARY[:-1]), CLASSIFIER),
-}
-
-
-@any_backend
-@pytest.mark.parametrize("name", REPLACEMENTS)
-def test_presets_replace_others(folder, name):
-    make, expected = REPLACEMENTS[name]
-    model = randomize_weights(make())
-    model.save_to_preset(folder)
-    assert files(folder) == expected | {"README.md"}
-    loaded = type(model).from_preset(folder)
-    for one, other in zip(loaded.get_weights(), model.get_weights(), strict=True):
-        np.testing.assert_array_equal(one, other)
-    if name == "masked_lm":
-        assert loaded.preprocessor.tokenizer.get_vocabulary() == VOCABULARY[:-1]
 
 
 @any_backend
@@ -115,14 +93,10 @@ def test_preprocessors_saved_alone_stay(tmp_path, first):
     assert files(tmp_path) == BACKBONE | PREPROCESSOR
 
 
-def tiny_tokenizer():
-    return DietTransformerTokenizer.from_texts(SOURCES + TARGETS, 61)
-
-
 TRAINED_ON_IDS = {
     "masked_lm": lambda: tiny_task("masked_lm"),
     "question_answerer": tiny_question_answerer,
-    "translator": lambda: tiny_translator(tiny_tokenizer().proto),
+    "translator": lambda: translation.tiny_translator(translation.proto()),
 }
 
 
@@ -135,7 +109,8 @@ def test_a_tokenizer_saved_beside_a_task_becomes_its_preprocessor(tmp_path, name
     task.save_to_preset(tmp_path)
     assert type(task).from_preset(tmp_path).preprocessor is None
     is_translator = name == "translator"
-    tokenizer = tiny_tokenizer() if is_translator else DietBertTokenizer(VOCABULARY)
+    cls = DietTransformerTokenizer if is_translator else DietBertTokenizer
+    tokenizer = cls(translation.proto() if is_translator else VOCABULARY)
     tokenizer.save_to_preset(str(tmp_path))
     task.save_to_preset(tmp_path)
     loaded = type(task).from_preset(tmp_path)
@@ -150,17 +125,15 @@ def test_a_tokenizer_saved_beside_a_task_becomes_its_preprocessor(tmp_path, name
 
 
 @any_backend
-@pytest.mark.parametrize("part", ["task", "backbone"])
-def test_an_interrupted_save_leaves_the_preset_as_it_was(folder, monkeypatch, part):
+def test_an_interrupted_save_leaves_the_preset_as_it_was(folder, monkeypatch):
     before = {name: (folder / name).read_bytes() for name in files(folder)}
-    model = tiny_task("classifier", rank=5)
 
     def interrupt(*args, **kwargs):
         raise KeyboardInterrupt
 
     monkeypatch.setattr(DietBertBackbone, "save_weights", interrupt)
     with pytest.raises(KeyboardInterrupt):
-        (model if part == "task" else model.backbone).save_to_preset(folder)
+        tiny_task("classifier", rank=5).save_to_preset(folder)
     assert {name: (folder / name).read_bytes() for name in files(folder)} == before
     assert sorted(path.name for path in folder.iterdir() if path.is_dir()) == ["assets"]
 
@@ -235,15 +208,6 @@ def test_a_second_kill_and_an_error_of_the_disk(folder, monkeypatch):
     loaded = DietBertTextClassifier.from_preset(folder)
     assert loaded.backbone.rank == 5
     assert files(folder) == CLASSIFIER | {"README.md"}
-
-
-@any_backend
-def test_a_vocabulary_larger_than_the_embedding_is_refused(tmp_path):
-    """The vocabulary is read after the task is made, which does not know its size."""
-    tiny_task("classifier").backbone.save_to_preset(tmp_path)
-    tiny_preprocessor("classifier", vocabulary=[*VOCABULARY, "more"]).save_to_preset(tmp_path)
-    with pytest.raises(ValueError, match=r"vocabulary_size=31 and a tokenizer of 32 tokens"):
-        DietBertTextClassifier.from_preset(tmp_path, num_classes=3)
 
 
 @any_backend

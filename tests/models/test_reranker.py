@@ -6,7 +6,6 @@ import keras
 import keras_hub
 import numpy as np
 import pytest
-import tokenizers
 from keras_hub.src.utils import preset_utils
 
 from keras_diet.models import (
@@ -14,7 +13,6 @@ from keras_diet.models import (
     DietBertTextClassifierPreprocessor,
     DietBertTextReranker,
     DietBertTokenizer,
-    HuggingFaceTokenizer,
 )
 from keras_diet.training import MarginMeanSquaredError
 from tests.helpers import assert_close, every_backend, once, to_numpy
@@ -202,47 +200,6 @@ def test_cross_encoders(activation, tmp_path):
     assert DietBertTextClassifier.from_hugging_face(tmp_path).output_kind == "logits"
 
 
-def test_programs_of_rerankers(tmp_path):
-    """A program returns logits, because the configuration names the activation of the scores."""
-    onnxruntime = pytest.importorskip("onnxruntime")
-    reranker = make_reranker("sigmoid")
-    reranker.export_to_hugging_face(tmp_path, onnx=True)
-    config = json.loads((tmp_path / "config.json").read_text())
-    assert config["sentence_transformers"] == {"activation_fn": NAMES["sigmoid"]}
-    session = onnxruntime.InferenceSession(tmp_path / "onnx/model.onnx")
-    fast = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    rows = fast.encode_batch(list(zip(QUERIES, PAIRS, strict=False)))
-    inputs = {
-        "input_ids": np.array([row.ids for row in rows]),
-        "attention_mask": np.array([row.attention_mask for row in rows]),
-        "token_type_ids": np.array([row.type_ids for row in rows]),
-    }
-    scores = reranker.predict((QUERIES, PAIRS[:3]), verbose=0)
-    (found,) = session.run(["logits"], inputs)
-    assert_close(found, np.log(scores / (1 - scores)), 1e-4)
-
-
-def test_pairs_are_cut_as_in_transformers(tmp_path):
-    """Room for 9 tokens: one text keeps 5 of them if both are long."""
-    import transformers
-
-    reranker = make_reranker(sequence_length=12)
-    reranker.export_to_hugging_face(tmp_path, "bert")
-    theirs = transformers.AutoTokenizer.from_pretrained(tmp_path)
-    tokenizer = HuggingFaceTokenizer.from_hugging_face(tmp_path)
-    ours = DietBertTextClassifierPreprocessor(tokenizer, sequence_length=12)
-    sizes = [(7, 7), (6, 11), (11, 6), (5, 5), (3, 9), (9, 3), (4, 6), (6, 4)]
-    first = [" ".join(["the"] * size) for size, _ in sizes]
-    second = [" ".join(["fox"] * size) for _, size in sizes]
-    fast = tokenizers.Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
-    expected = theirs(first, second, truncation=True, max_length=12)["input_ids"]
-    assert ours((first, second))["token_ids"].tolist() == expected
-    assert [row.ids for row in fast.encode_batch(list(zip(first, second, strict=True)))] == expected
-    reranker.preprocessor.truncate = "waterfall"
-    with pytest.raises(ValueError, match="truncate='waterfall'"):
-        reranker.export_to_hugging_face(tmp_path, "bert")
-
-
 def test_what_cannot_be_right(tmp_path):
     reranker = make_reranker()
     cases = [
@@ -258,27 +215,27 @@ def test_what_cannot_be_right(tmp_path):
     for x, message in cases:
         with pytest.raises(ValueError, match=message):
             reranker.predict(x, verbose=0)
-    pairs = QUERIES, PAIRS[:3]
-    for x, y in ((pairs, [0.0, 4.2, 1.0]), ((QUERIES, LISTS), 5 * SCORES), (pairs, [0, -1, 1])):
-        with pytest.raises(ValueError, match=r"must be in \[0, 1\]"):
-            reranker.fit(x, y, verbose=0)
+    pairs, lists, weights = (QUERIES, PAIRS[:3]), (QUERIES, LISTS), {0: 1, 1: 5}
     right = (SCORES.max(axis=1, keepdims=True) == SCORES).astype("float32")
-    with pytest.raises(ValueError, match="one label for each pair"):
-        reranker.fit((QUERIES, LISTS), right, class_weight={0: 1, 1: 5}, verbose=0)
+    for call, message in (
+        (lambda: reranker.fit(pairs, [0.0, 4.2, 1.0]), r"must be in \[0, 1\]"),
+        (lambda: reranker.fit(pairs, [0, -1, 1]), r"must be in \[0, 1\]"),
+        (lambda: reranker.fit(lists, 5 * SCORES), r"must be in \[0, 1\]"),
+        (lambda: reranker.fit(lists, right, class_weight=weights), "one label for each pair"),
+        (lambda: MarginMeanSquaredError()(SCORES[:, 0], SCORES), r"must have the shape \(n, k\)"),
+        (lambda: reranker.rank(QUERIES, PAIRS), "`query` must be a string"),
+        (lambda: make_reranker("tanh").export_to_hugging_face(tmp_path, "bert"), "activation"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            call()
     reranker.compile("sgd", OF_LISTS["right"][0])
-    with pytest.raises(ValueError, match="must hold a list of texts for each query"):
-        reranker.fit(pairs, [0, 0, 0], verbose=0)
-    with pytest.raises(ValueError, match="needs the binary cross-entropy"):
-        reranker.fit((QUERIES, LISTS), RIGHT, class_weight={0: 1, 1: 5}, verbose=0)
-    with pytest.raises(ValueError, match=r"\[0, number of texts\) = \[0, 4\)"):
-        reranker.fit((QUERIES, LISTS), [0, 4, 1], verbose=0)
-    with pytest.raises(ValueError, match=r"must have the shape \(n, k\)"):
-        MarginMeanSquaredError()(SCORES[:, 0], SCORES)
-    with pytest.raises(ValueError, match="`query` must be a string"):
-        reranker.rank(QUERIES, PAIRS)
-    tanh = make_reranker("tanh")
-    with pytest.raises(ValueError, match="activation"):
-        tanh.export_to_hugging_face(tmp_path, "bert")
+    for x, y, options, message in (
+        (pairs, [0, 0, 0], {}, "must hold a list of texts for each query"),
+        (lists, RIGHT, {"class_weight": weights}, "needs the binary cross-entropy"),
+        (lists, [0, 4, 1], {}, r"\[0, number of texts\) = \[0, 4\)"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            reranker.fit(x, y, **options)
     classes = DietBertTextClassifier(reranker.backbone, 3, reranker.preprocessor)
     classes.export_to_hugging_face(tmp_path, "bert")
     with pytest.raises(ValueError, match=r"one output\. Received: 3 classes"):

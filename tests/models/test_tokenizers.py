@@ -18,8 +18,6 @@ from hypothesis import strategies as st
 
 from keras_diet.models import (
     DietBertBackbone,
-    DietBertMaskedLM,
-    DietBertMaskedLMPreprocessor,
     DietBertSentencePieceTokenizer,
     DietBertTextClassifierPreprocessor,
     DietBertTokenizer,
@@ -28,9 +26,9 @@ from keras_diet.models import (
 )
 from keras_diet.models.hub.sentence_piece_tokenizer import train_sentence_piece
 from keras_diet.pretraining import sample_languages
-from tests.models.multilingual import SHUFFLED, SIZES, TEXTS, multilingual_tokenizer, proto
+from tests.models.multilingual import SHUFFLED, TEXTS, multilingual_tokenizer, proto
 from tests.models.tiny import SIZES as BERT_SIZES
-from tests.models.tiny import VOCABULARY, randomize_weights, tiny_backbone
+from tests.models.tiny import VOCABULARY, tiny_backbone
 
 pytestmark = pytest.mark.any_backend
 
@@ -253,6 +251,11 @@ def test_pieces_and_their_places(name, text, expected):
 def test_white_space_has_an_empty_span_before_the_next_word():
     _, offsets = pieces("bpe").tokenize_with_offsets("a  œ")
     assert offsets == [(0, 1), (3, 3), (3, 4)]
+
+
+def test_texts_of_pieces():
+    assert pieces("bpe").split_token("▁the") == ("the", True)
+    assert pieces("bpe").split_token("the") == ("the", False)
 
 
 def test_a_new_model_replaces_the_old_one():
@@ -479,26 +482,3 @@ def test_long_texts_are_read():
     """SentencePiece leaves out texts with more than 4192 bytes by default."""
     tokenizer = TRANSLATOR.from_texts(["the fox", "zebra " * 1000], 20, "bpe")
     assert "▁zebra" in tokenizer.get_vocabulary()
-
-
-# === Pieces in tasks ===
-
-
-def test_filled_masks_and_presets_with_pieces(tmp_path):
-    """A token that begins no word continues the word before."""
-    preprocessor = DietBertMaskedLMPreprocessor(multilingual_tokenizer(), sequence_length=13)
-    backbone = tiny_backbone(num_layers=1, vocabulary_size=SIZES["shuffled"] + 2)
-    model = randomize_weights(DietBertMaskedLM(backbone, preprocessor=preprocessor))
-    model.save_to_preset(str(tmp_path))
-    loaded = DietBertMaskedLM.from_preset(str(tmp_path))
-    tokenizer = loaded.preprocessor.tokenizer
-    assert type(tokenizer) is DietBertSentencePieceTokenizer
-    text, count = "the qu [MASK] fox", SIZES["shuffled"]
-    found = {guess["token"]: guess["text"] for guess in loaded.fill_mask(text, top_k=count)}
-    assert list(found) == [guess["token"] for guess in model.fill_mask(text, top_k=count)]
-    assert len(found) == count
-    long = [token for token in tokenizer.get_vocabulary() if len(token.strip("▁")) > 1]
-    assert {token.startswith("▁") for token in long} == {True, False}
-    for token in long:
-        space = " " if token.startswith("▁") else ""
-        assert found[token] == f"the qu{space}{token.removeprefix('▁')} fox"

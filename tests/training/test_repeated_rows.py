@@ -12,7 +12,6 @@ from keras import ops
 from keras_diet import layers
 from keras_diet.models import DietBertTextClassifier
 from tests.helpers import assert_close, gradients, to_numpy
-from tests.models.hub.toy import ToyBackbone, ToyTask, toy_inputs, toy_labels
 from tests.models.tiny import random_inputs, tiny_backbone
 
 pytestmark = pytest.mark.any_backend("tensorflow")
@@ -72,17 +71,26 @@ def test_tables_of_layers_in_a_model_of_a_user(rng, name):
     )
 
 
+def make_task():
+    backbone = tiny_backbone(num_layers=1, position_encoding="input", segment_encoding="input")
+    return DietBertTextClassifier(backbone, num_classes=3, dropout=0.0)
+
+
+def make_data(rng):
+    """A few tokens, which come again and again, and labels."""
+    inputs = random_inputs(rng, batch_size=4, length=9)
+    inputs["token_ids"] %= 5
+    return inputs, np.array([0, 2, 1, 2])
+
+
 def test_tokens_positions_and_segments_of_a_task(rng):
     """For a table of ones and the sum of its rows 1, 1 and 2, Keras's Adam(0.1) finds 0.8586."""
-    backbone = tiny_backbone(num_layers=1, position_encoding="input", segment_encoding="input")
-    task = DietBertTextClassifier(backbone, num_classes=3, dropout=0.0)
+    task = make_task()
     for weight in task.weights:
         weight.assign(rng.normal(scale=0.5, size=weight.shape))
     of_labels = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
     task.compile(keras.optimizers.Adam(RATE, epsilon=1e-12), of_labels, jit_compile=False)
-    inputs, labels = random_inputs(rng, batch_size=4, length=9), np.array([0, 2, 1, 2])
-    # A few tokens, which come again and again.
-    inputs["token_ids"] %= 5
+    inputs, labels = make_data(rng)
     assert_tables_move_by_the_rate(
         task,
         inputs,
@@ -103,12 +111,12 @@ OPTIMIZERS = {
 @pytest.mark.parametrize("name", OPTIMIZERS)
 def test_every_optimizer_gets_the_sum_of_a_row(rng, name):
     """As Keras's optimizer alone, which gets whole gradients."""
-    task, other = ToyTask(ToyBackbone()), ToyTask(ToyBackbone())
+    task, other = make_task(), make_task()
     other.set_weights(task.get_weights())
     task.compile(OPTIMIZERS[name](), run_eagerly=True)
     optimizer, weights = OPTIMIZERS[name](), other.trainable_weights
     optimizer.build(weights)
-    inputs, labels = toy_inputs(rng), toy_labels(rng)
+    inputs, labels = make_data(rng)
     for _ in range(4):
         task.train_on_batch(inputs, labels)
         slopes = gradients(

@@ -3,13 +3,10 @@
 import pytest
 
 from keras_diet.models import DietTransformerTokenizer
+from tests.models.diet_transformer import tiny
 from tests.models.diet_transformer.pairs import SHUFFLED, SOURCES, TARGETS
 
-
-@pytest.fixture(scope="session")
-def proto():
-    """A SentencePiece model of 61 tokens with default special tokens."""
-    return DietTransformerTokenizer.from_texts(SOURCES + TARGETS, vocabulary_size=61).proto
+proto = pytest.fixture(tiny.proto, scope="session")
 
 
 @pytest.fixture(scope="session")

@@ -1,5 +1,7 @@
 """Small DietTransformer models and inputs. All sizes differ, so that a swapped axis fails."""
 
+import functools
+
 import numpy as np
 
 from keras_diet.models import (
@@ -8,18 +10,17 @@ from keras_diet.models import (
     DietTransformerSeq2SeqLMPreprocessor,
     DietTransformerTokenizer,
 )
-from tests.models.tiny import randomize_weights
+from tests.models.diet_transformer.pairs import SOURCES, TARGETS
+from tests.models.tiny import SIZES, randomize_weights
 
-SIZES = {
-    "vocabulary_size": 31,
-    "num_layers": 2,
-    "num_heads": 3,
-    "hidden_dim": 15,
-    "intermediate_dim": 23,
-    "max_sequence_length": 13,
-}
 SOURCE_LENGTH, TARGET_LENGTH = 11, 7
 START = 1
+
+
+@functools.cache
+def proto():
+    """A SentencePiece model of 61 tokens with default special tokens."""
+    return DietTransformerTokenizer.from_texts(SOURCES + TARGETS, vocabulary_size=61).proto
 
 
 def tiny_backbone(**arguments):
