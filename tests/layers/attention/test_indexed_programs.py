@@ -393,21 +393,3 @@ def test_gradients_of_an_encoder_are_the_same(rng):
     )
     for ours, theirs in zip(found, expected, strict=True):
         assert_close(ours, theirs, 1e-3)
-
-
-def test_other_programs_compute_what_a_kernel_does_not(rng):
-    """Dropout of probabilities, scores that are returned, and other masks."""
-    layer = BiasedMultiHeadAttention(NUM_HEADS, KEY_DIM, dropout=0.1)
-    plans = {
-        "dropout": ({}, {"training": True}),
-        "probabilities": ({}, {"return_attention_scores": True}),
-        "pairs": ({"attention_mask": np.ones((LENGTH, LENGTH), "bool")}, {}),
-        "start": ({"start_index": 3}, {}),
-        "bias": ({"bias": np.zeros((LENGTH, LENGTH), "float32")}, {}),
-        "memory": ({}, {"reads_memory": True}),
-    }
-    for name, (terms, options) in plans.items():
-        plan = layer.plan(
-            ScoreTerms(**terms), (BATCH, LENGTH, 3), implementation="indexed", **options
-        )
-        assert plan.program in ("scores", "kernel"), name

@@ -74,37 +74,6 @@ def test_the_layer():
 
 
 @any_backend
-def test_equals_layoutlmv3_of_hugging_face(rng):
-    import torch
-
-    pytest.importorskip("transformers")
-    from transformers import LayoutLMv3Config
-    from transformers.models.layoutlmv3.modeling_layoutlmv3 import LayoutLMv3Encoder
-
-    sizes = {"max_rel_pos": 13, "rel_pos_bins": 8, "max_rel_2d_pos": 31, "rel_2d_pos_bins": 12}
-    config = LayoutLMv3Config(
-        hidden_size=NUM_HEADS, num_attention_heads=NUM_HEADS, num_hidden_layers=0, **sizes
-    )
-    theirs = LayoutLMv3Encoder(config)
-    arguments = [(8, 13, 40), (12, 31, 100), (12, 31, 100)]
-    biases = [
-        layers.BucketedRelativePositionBias(NUM_HEADS, bins, largest, max_length=length)
-        for bins, largest, length in arguments
-    ]
-    bias = CoordinateBias(biases)
-    bias.build()
-    tables = (theirs.rel_pos_bias, theirs.rel_pos_x_bias, theirs.rel_pos_y_bias)
-    for weight, table in zip(randomize(bias, rng).weights, tables, strict=True):
-        table.weight.data.copy_(torch.tensor(to_numpy(weight).T))
-    index = torch.tensor(rng.integers(40, size=(2, 9)))
-    boxes = torch.tensor(rng.integers(100, size=(2, 9, 4)))
-    with torch.no_grad():
-        expected = theirs._cal_1d_pos_emb(index) + theirs._cal_2d_pos_emb(boxes)
-    coordinates = np.stack([index, boxes[..., 0], boxes[..., 3]], axis=-1)
-    assert_close(bias(coordinates), expected.numpy(), 1e-6)
-
-
-@any_backend
 def test_equals_swin_of_hugging_face(rng):
     """One axis with the coordinate `y (2 W - 1) + x` has a score for each pair of distances."""
     import torch

@@ -66,6 +66,8 @@ ADDITIONS = {
         **{"gated": True, "normalization": "rms_norm", "attention_scale": 0.7},
         **{"attention_windows": (4, 3)},
     },
+    "features": {"attention_implementation": "features"},
+    "blocks": {"attention_implementation": "blockwise"},
 }
 # Encodings whose scores have another scale, or several products.
 SCALED = ("shaw", "tupe_rel", "transformer_xl", "deberta", "deberta_v1")
@@ -226,16 +228,24 @@ def test_arguments_for_all_layers_and_patterns_that_repeat(rng, monkeypatch):
 
 
 @pytest.mark.any_backend("tensorflow")
-@pytest.mark.parametrize("implementation", ["full", "blockwise"])
-def test_one_graph_with_windows_for_all_lengths(rng, implementation):
+@pytest.mark.parametrize(
+    "name, implementation",
+    [("rotary", "full"), ("diet_abs", "blockwise"), ("diet_rel", "blockwise")],
+)
+def test_one_graph_with_windows_and_masks_for_all_lengths(rng, monkeypatch, name, implementation):
+    """A shorter block than the others, blocks of one size, and fewer queries than a block has."""
     import tensorflow as tf
 
+    monkeypatch.setattr(plan, "BLOCK_SIZE", 3)
     arguments = {"attention_windows": (4, 3), "attention_implementation": implementation}
-    encoder = make_encoder("rotary", rng, segment_encoding="none", **arguments)
-    function = tf.function(lambda x: encoder(x), input_signature=[tf.TensorSpec((None, None, 6))])
-    for length in (5, 7):
-        x, _ = make_inputs(rng, length)
-        assert_close(function(x), diet_encoders.expected_output(encoder, x))
+    encoder = make_encoder(name, rng, segment_encoding="none", **arguments)
+    signature = [tf.TensorSpec((None, None, 6)), tf.TensorSpec((None, None, None), "bool")]
+    function = tf.function(lambda x, mask: encoder(x, attention_mask=mask), signature)
+    for length in (7, 6, 2):
+        (x, _), mask = make_inputs(rng, length), rng.random((BATCH, length, length)) < 0.7
+        mask |= np.eye(length, dtype="bool")
+        expected = diet_encoders.expected_output(encoder, x, mask=mask[:, None])
+        assert_close(function(x, mask), expected)
 
 
 # === Steps ===
@@ -245,7 +255,9 @@ def test_one_graph_with_windows_for_all_lengths(rng, implementation):
     "name, additions",
     [
         *(("diet_abs", None), ("shaw", None), ("rotary", "modern")),
-        *once(("diet_rel", "t5")),
+        # `test_decoder.py` has blocks on TensorFlow.
+        pytest.param("diet_rel", "blocks", marks=pytest.mark.any_backend("jax")),
+        *once(("diet_rel", "blocks"), ("diet_abs", "features"), ("diet_rel", "t5")),
         *once(*((name, None) for name in ("diet_rel", "rotary", "input", *OF_CONTENT, "layer"))),
     ],
 )
