@@ -1,5 +1,6 @@
 """Helpers for the tests of all layers: comparison, gradients on any backend, the layer check."""
 
+import concurrent.futures
 import contextlib
 import itertools
 import json
@@ -66,10 +67,11 @@ def assert_close(actual, expected, tolerance=1e-5, name=""):
     np.testing.assert_allclose(actual, expected, tolerance, tolerance, err_msg=name)
 
 
-def gradients(function, variables):
+def gradients(function, variables, states=()):
     """Gradients of the scalar `function()` by Keras variables, as NumPy arrays in float32.
 
-    A variable that `function` does not use has a gradient of zeros.
+    A variable that `function` does not use has a gradient of zeros. `states` are variables of
+    random generators, which have new values afterwards. JAX forgets those of others.
     """
     variables = list(variables)
     if not variables:
@@ -84,17 +86,23 @@ def gradients(function, variables):
     elif backend == "jax":
         import jax
 
-        def stateless(values):
-            mapping = list(zip(variables, values, strict=True))
-            with keras.StatelessScope(state_mapping=mapping):
-                return function()
+        def stateless(values, old):
+            mapping = [*zip(variables, values, strict=True), *zip(states, old, strict=True)]
+            with keras.StatelessScope(state_mapping=mapping) as scope:
+                return function(), [scope.get_current_value(state) for state in states]
 
-        found = compiled(jax.grad(stateless))([variable.value for variable in variables])
+        values = [[each.value for each in group] for group in (variables, states)]
+        found, new = compiled(jax.grad(stateless, has_aux=True))(*values)
+        for state, value in zip(states, new, strict=True):
+            state.assign(value)
     else:
         import torch
 
-        values = [variable.value for variable in variables]
-        found = torch.autograd.grad(function(), values, allow_unused=True)
+        result, values = function(), [variable.value for variable in variables]
+        # On a GPU, PyTorch computes gradients in another thread than the caller's.
+        with concurrent.futures.ThreadPoolExecutor() as thread:
+            find = thread.submit(torch.autograd.grad, result, values, allow_unused=True)
+        found = find.result()
     return [
         np.zeros(variable.shape, "float32") if gradient is None else to_numpy(gradient)
         for variable, gradient in zip(variables, found, strict=True)

@@ -7,7 +7,6 @@ import pytest
 from keras import ops
 
 from keras_diet import analysis
-from keras_diet.layers import DietEncoder
 from keras_diet.models import DietBertMaskedLM
 from tests.helpers import assert_close, once, to_numpy
 from tests.models.tiny import SIZES, randomize_weights, tiny_backbone
@@ -138,8 +137,6 @@ def with_segments(rng, **arguments):
 def test_segment_scores_of_each_layer(rng):
     backbone, expected = with_segments(rng)
     np.testing.assert_array_equal(analysis.segment_scores(backbone), expected)
-    task = DietBertMaskedLM(backbone, compile=False)
-    np.testing.assert_array_equal(analysis.segment_scores(task), expected)
 
 
 @pytest.mark.any_backend
@@ -178,23 +175,20 @@ def test_similarities_of_embeddings_set_by_hand():
 
 
 @pytest.mark.any_backend
-def test_an_encoder():
-    encoder = DietEncoder(2, 3, 7, max_sequence_length=5, position_encoding="diet_rel")
-    encoder.build((1, 5, 6))
-    segment_ids = np.array([0, 0, 1, 1, 1])
-    positions = to_numpy(encoder.position_biases[1](np.zeros((1, 5, 1))))[0]
-    np.testing.assert_array_equal(analysis.position_scores(encoder)[1], positions)
-    segments = to_numpy(encoder.segment_biases[1](segment_ids[None]))[0]
-    both = analysis.position_and_segment_scores(encoder, segment_ids)
-    np.testing.assert_allclose(both[1], positions + segments, atol=1e-6)
+def test_an_encoder_and_a_task():
+    model = backbone("diet_rel")
+    for function, arguments in (
+        (analysis.position_scores, (7,)),
+        (analysis.segment_scores, ()),
+        (analysis.position_and_segment_scores, ([0, 0, 1, 1, 1],)),
+    ):
+        for other in (model.encoder, DietBertMaskedLM(model, compile=False)):
+            expected = function(model, *arguments)
+            np.testing.assert_array_equal(function(other, *arguments), expected)
 
 
 @pytest.mark.any_backend
-def test_a_task_and_bert_of_kerashub():
-    model = backbone("diet_rel")
-    task = DietBertMaskedLM(model, compile=False)
-    scores = analysis.position_scores(model, 7)
-    np.testing.assert_array_equal(analysis.position_scores(task, 7), scores)
+def test_bert_of_kerashub():
     bert = randomize_weights(keras_hub.models.BertBackbone(**SIZES))
     before = bert.get_weights()
     copy = tiny_backbone(position_encoding="input", segment_encoding="input")

@@ -185,7 +185,7 @@ def first_axes_of_data():
 def main(folder):
     jax.config.update("jax_disable_most_optimizations", True)
     data_parallel = keras.distribution.DataParallel()
-    results = {"one": train(None), "model": train(model_parallel()), "data": train(data_parallel)}
+    results = {"one": train(None), "model": train(model_parallel())}
     results["translation"] = {
         "one": train_translator(None),
         "model": train_translator(model_parallel(DietTransformerBackbone)),
@@ -200,7 +200,7 @@ def main(folder):
     for kind, of_kind in (("one", None), ("data", data_parallel)):
         with of_kind.scope() if of_kind else contextlib.nullcontext():
             # XLA adds the sums over devices. No loss does.
-            results[f"embedder {kind}"] = train_embedder("multiple_negatives")
+            results[f"embedder {kind}"] = train_embedder()
     results["first axes"] = list(first_axes_of_data())
     Path(folder, "results.json").write_text(json.dumps(results))
     resume_worker.main(Path(folder))

@@ -31,7 +31,7 @@ def trained(scope):
     with scope:
         masked_lm = make_masked_lm()
         losses = fit(masked_lm, make_batches())
-        embedder = train_embedder("multiple_negatives")
+        embedder = train_embedder()
     return {"losses": losses, "predictions": predictions(masked_lm), "embedder": embedder}
 
 

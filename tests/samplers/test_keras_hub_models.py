@@ -4,6 +4,7 @@ import functools
 
 import keras_hub
 import numpy as np
+import pytest
 from keras import ops
 
 from keras_diet.samplers import BeamSearchSampler
@@ -22,6 +23,8 @@ def padded(prompts):
     return {"token_ids": token_ids, "padding_mask": mask.astype("int32")}
 
 
+# `test_beam_search_sampler.py` compiles searches on each backend.
+@pytest.mark.any_backend
 def test_beams_are_those_of_the_definition(rng):
     sizes = {"hidden_dim": 6, "intermediate_dim": 5, "max_sequence_length": LENGTH}
     model = keras_hub.models.GPT2CausalLM(keras_hub.models.GPT2Backbone(VOCABULARY, 2, 2, **sizes))

@@ -115,35 +115,39 @@ def test_arguments_of_fit_mean_what_they_mean_in_keras(tmp_path, options):
     assert_same(result(model, ExactResume(tmp_path, 3).fit(model, **options)), expected)
 
 
-class Batches(keras.utils.PyDataset):
-    """Some batches of lists of inputs and outputs."""
+X, Y = make_arrays()
+ARRAYS = [X, np.arange(EXAMPLES)], [Y, Y[:, :1]]
+# A list of arrays is several inputs, a list of numbers is one, which Keras does not take.
+LISTS = [X, list(range(EXAMPLES))], ARRAYS[1]
 
+
+class Batches(keras.utils.PyDataset):
     def __len__(self):
         return 3
 
     def __getitem__(self, index):
         rows = slice(11 * index, 11 * index + 11)
-        return [[np.array(part[rows]) for part in parts] for parts in LISTS]
-
-
-X, Y = make_arrays()
-# A list of arrays is several inputs, a list of numbers is one.
-LISTS = [X, list(range(EXAMPLES))], [Y, Y[:, :1]]
+        return [[part[rows] for part in parts] for parts in ARRAYS]
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("data", [LISTS, (Batches(),)], ids=["arrays", "batches"])
-def test_lists_of_inputs_and_outputs(tmp_path, data):
+@pytest.mark.parametrize(
+    "data, of_keras",
+    [(LISTS, ARRAYS), ((Batches(),), (Batches(),))],
+    ids=["arrays", "batches"],
+)
+def test_lists_of_inputs_and_outputs(tmp_path, data, of_keras):
     """Each array of a list is an input or an output, also if their shapes differ."""
     inputs = [keras.Input((7,)), keras.Input(())]
     outputs = [keras.layers.Dense(3)(inputs[0]), keras.layers.Dense(1)(inputs[1][:, None])]
     model = keras.Model(inputs, outputs)
     weights = model.get_weights()
     results = []
-    for fit in (model.fit, functools.partial(ExactResume(tmp_path, 2).fit, model)):
+    resume = functools.partial(ExactResume(tmp_path, 2).fit, model)
+    for fit, columns in ((model.fit, of_keras), (resume, data)):
         model.set_weights(weights)
         model.compile(keras.optimizers.SGD(1e-4), ["mse", "mae"])
-        history = fit(*data, epochs=2, shuffle=False, verbose=0)
+        history = fit(*columns, epochs=2, shuffle=False, verbose=0)
         results.append(result(model, history))
     assert_same(*results)
 

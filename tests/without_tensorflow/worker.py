@@ -1,10 +1,11 @@
 """Uses models and `keras_diet.pretraining` without TensorFlow. Run it as a process:
 
-    KERAS_BACKEND=torch python -m tests.without_tensorflow tests.without_tensorflow.worker
+    KERAS_BACKEND=torch python -m tests.without_tensorflow tests.without_tensorflow.worker FOLDER
 
-The process writes files to its current folder, and prints the backend.
+The process writes files to the folder, and prints the backend.
 """
 
+import os
 import sys
 from pathlib import Path
 
@@ -94,7 +95,8 @@ def use_pretraining():
         pretraining.as_tf_dataset(dataset)
 
 
-def main():
+def main(folder):
+    os.chdir(folder)
     use_pretraining()
     for name in TASKS:
         use_task(name)
@@ -103,4 +105,4 @@ def main():
 
 
 if __name__ == "__main__":
-    main()
+    main(*sys.argv[1:])

@@ -275,32 +275,6 @@ def test_rotations_are_in_float32(dtype):
     np.testing.assert_array_equal(to_numpy(attention.rotate(heads, angles))[0, :, 0], rounded)
 
 
-LENGTH = "original_max_position_embeddings"
-SCALINGS = {
-    "linear": {},
-    "dynamic": {LENGTH: 7},
-    # The pairs turn 22, 5.6, 1.4 and 0.35 times in 140 tokens.
-    "yarn": {LENGTH: 140, "beta_fast": 6.0, "beta_slow": 0.5},
-}
-
-
-@pytest.mark.parametrize("kind", SCALINGS)
-def test_scaled_angles(kind):
-    """The first numbers of a pair become the cosines of `transformers`, times its factor."""
-    transformers = pytest.importorskip("transformers")
-    config = transformers.GteConfig(hidden_size=8, num_attention_heads=1, max_position_embeddings=7)
-    scaling = {"rope_type": kind, "factor": 3.0, **SCALINGS[kind]}
-    config.rope_parameters = {**scaling, "rope_theta": 256.0}
-    initialize = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS[kind]
-    theirs, factor = initialize(config, seq_len=11)
-    attention = RotaryMultiHeadAttention(1, 8, max_wavelength=256.0, rope_scaling=scaling)
-    heads = np.tile([1.0] * 4 + [0.0] * 4, (1, 11, 1, 1)).astype("float32")
-    actual = to_numpy(attention.rotate(heads, np.arange(11)))[0, :, 0]
-    angles = np.arange(11)[:, None] * theirs.numpy()
-    expected = factor * np.concatenate([np.cos(angles), np.sin(angles)], axis=-1)
-    assert_close(actual, expected, 1e-5)
-
-
 @any_backend
 @pytest.mark.parametrize("argument", ["value", "key"])
 def test_masks_of_tensors_and_arguments_apply_together(rng, argument):

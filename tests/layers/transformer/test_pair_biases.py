@@ -55,14 +55,6 @@ def test_the_layer(rng):
 
 
 @any_backend
-def test_an_encoder_as_a_layer(rng):
-    x, pairs = make_inputs(rng)
-    arguments = {"position_encoding": "none", "segment_encoding": "none", "pair_dim": PAIR_DIM}
-    encoder = DietEncoder(1, NUM_HEADS, 11, **arguments)
-    check_layer(encoder, x, pairs=pairs, zero_gradient=["key/bias"], policies=())
-
-
-@any_backend
 def test_refused(rng):
     x, pairs = make_inputs(rng)
     message = r"`pairs` must have the shape.*shape="

@@ -11,8 +11,10 @@ from keras import ops
 
 from keras_diet.layers import (
     BiasedTransformerEncoder,
+    CoordinateBias,
     DietDecoder,
     DietEncoder,
+    RelativePositionBias,
     cache_positions,
 )
 from keras_diet.layers.attention import plan, prepared_terms
@@ -374,25 +376,13 @@ WITHOUT_BIASES = {
 def test_configuration(name):
     """No argument has its default value."""
     wavelength = {"max_wavelength": (7.0, 90.0)} if name == "rotary" else {}
-    common = {**arguments_of(name), **COMMON, **WITHOUT_BIASES, **wavelength}
-    encoder = DietEncoder(
-        *(2, NUM_HEADS, 11),
-        **common,
-        num_segments=3,
-        segment_encoding="input",
-        max_sequence_length=MAX_LENGTH,
-        encode_inputs=False,
-        name="encoder",
-    )
-    decoder = DietDecoder(
-        *(2, NUM_HEADS, 11),
-        **common,
-        max_sequence_length=MAX_LENGTH,
-        cross_attention_positions=False,
-        encode_inputs=False,
-        name="decoder",
-    )
-    for stack in (encoder, decoder):
+    arguments = {**arguments_of(name), **COMMON, **WITHOUT_BIASES, **wavelength}
+    arguments |= {"max_sequence_length": MAX_LENGTH, "encode_inputs": False, "name": "stack"}
+    for stack_class, own in (
+        (DietEncoder, {"num_segments": 3, "segment_encoding": "input"}),
+        (DietDecoder, {"cross_attention_positions": False}),
+    ):
+        stack = stack_class(2, NUM_HEADS, 11, **arguments, **own)
         check_config(stack)
         stack.build((2, 5, 6))
         block = stack.transformer_layers[1]
@@ -402,6 +392,13 @@ def test_configuration(name):
         copy = stack.from_config(stack.get_config())
         copy.build((2, 5, 6))
         copy.set_weights(stack.get_weights())
+
+
+PAIRS = np.random.default_rng(3).normal(size=(BATCH, 5, 5, 3)).astype("float32")
+COORDINATES = {
+    "position_encoding": CoordinateBias([RelativePositionBias(NUM_HEADS, max_length=3)]),
+    "inputs": {"coordinates": np.array([[[2], [0], [1], [1], [2]]] * BATCH, "int32")},
+}
 
 
 @pytest.mark.parametrize(
@@ -418,6 +415,8 @@ def test_configuration(name):
                 ("tupe_rel", 1, {"sharing": "head-wise"}, ("mixed_bfloat16",)),
                 ("layer", 2, {"sharing": "none"}, ("bfloat16",)),
                 ("diet_abs", 1, {"projection_dim": 4, "segment_encoding": "input"}, ()),
+                ("none", 1, {"pair_dim": 3, "inputs": {"pairs": PAIRS}}, ()),
+                ("layer", 2, {"sharing": "none", **COORDINATES}, ()),
             )
         ),
     ],
@@ -426,10 +425,11 @@ def test_encoder_as_a_layer(rng, name, num_layers, arguments, policies):
     x, _ = make_inputs(rng)
     # All positions are used, or theirs would have no gradient.
     sizes = {"num_segments": 3, "max_sequence_length": 5, "name": "encoder"}
-    positions = arguments_of(name, 5)
+    arguments = {**arguments_of(name, 5), **COMMON, **sizes, **arguments}
+    inputs = arguments.pop("inputs", {})
     check_layer(
-        DietEncoder(num_layers, NUM_HEADS, 11, **positions, **COMMON, **sizes, **arguments),
-        x,
+        *(DietEncoder(num_layers, NUM_HEADS, 11, **arguments), x),
+        **inputs,
         # All pairs of segments occur, or theirs would have no gradient.
         segment_ids=np.array([[0, 1, 2, 0, 1], [2, 1, 0, 0, 2]], "int32"),
         padding_mask=np.array([[True] * 5, [True] * 4 + [False]]),
