@@ -137,7 +137,32 @@ def test_docstring_example_runs(public):
     blocks = python_blocks(inspect.getdoc(public))
     assert blocks, f"{public.__name__} has no example"
     for block in blocks:
-        run(block)
+        values, code = dict(shown_values(block)), f"\n{block}"
+        for i, expression in enumerate(values):
+            code = code.replace(f"\n{expression}", f"\nfound_{i} = {expression}", 1)
+        names = run(code)
+        for i, (expression, value) in enumerate(values.items()):
+            found = names[f"found_{i}"]
+            if isinstance(value, float | dict):
+                assert pytest.approx(value, rel=1e-3) == found, expression
+            else:
+                np.testing.assert_equal(found, value, expression)
+
+
+def shown_values(block):
+    """The expressions of a block whose comments are values, such as `labels.shape  # (2, 2)`."""
+    for expression, comment in re.findall(r"^([^#\s].*?)(?:  |\n)# ([^.].*)$", block, re.M):
+        with contextlib.suppress(ValueError, SyntaxError):
+            ast.parse(expression, mode="eval")
+            value = re.sub(", of .*", "", comment)
+            if "..." not in value:
+                yield expression, ast.literal_eval(value)
+
+
+@pytest.mark.any_backend
+def test_shown_values_are_found():
+    found = [value for _, value in shown_values(inspect.getdoc(pretraining.write_packed))]
+    assert found == [4, (4, 3)]
 
 
 @pytest.mark.any_backend
