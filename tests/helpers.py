@@ -67,11 +67,12 @@ def assert_close(actual, expected, tolerance=1e-5, name=""):
     np.testing.assert_allclose(actual, expected, tolerance, tolerance, err_msg=name)
 
 
-def gradients(function, variables, states=()):
+def gradients(function, variables, states=(), compiles=False):
     """Gradients of the scalar `function()` by Keras variables, as NumPy arrays in float32.
 
     A variable that `function` does not use has a gradient of zeros. `states` are variables of
-    random generators, which have new values afterwards. JAX forgets those of others.
+    random generators, which have new values afterwards. JAX forgets those of others, and compiles
+    always. TensorFlow and PyTorch have one program if `compiles` is true.
     """
     variables = list(variables)
     if not variables:
@@ -80,9 +81,12 @@ def gradients(function, variables, states=()):
     if backend == "tensorflow":
         import tensorflow as tf
 
-        with tf.GradientTape() as tape:
-            loss = function()
-        found = tape.gradient(loss, [variable.value for variable in variables])
+        def step():
+            with tf.GradientTape() as tape:
+                loss = function()
+            return tape.gradient(loss, [variable.value for variable in variables])
+
+        found = compiled_program(step, jit_compile=True)() if compiles else step()
     elif backend == "jax":
         import jax
 
@@ -98,7 +102,9 @@ def gradients(function, variables, states=()):
     else:
         import torch
 
-        result, values = function(), [variable.value for variable in variables]
+        # It traces the function and generates no code, so it draws the same random numbers.
+        forward = torch.compile(function, backend="aot_eager") if compiles else function
+        result, values = forward(), [variable.value for variable in variables]
         # On a GPU, PyTorch computes gradients in another thread than the caller's.
         with concurrent.futures.ThreadPoolExecutor() as thread:
             find = thread.submit(torch.autograd.grad, result, values, allow_unused=True)

@@ -9,6 +9,7 @@ from keras import ops
 from keras_diet import analysis
 from keras_diet.models import DietBertMaskedLM
 from tests.helpers import assert_close, once, to_numpy
+from tests.layers.diet_encoders import Slopes
 from tests.models.tiny import SIZES, randomize_weights, tiny_backbone
 
 
@@ -63,24 +64,14 @@ def test_scores_of_a_bias(name, arguments):
     assert np.array_equal(scores[:, 0], scores[:, 1]) == is_shared
 
 
-@keras.saving.register_keras_serializable(package="keras_diet_tests")
-class Sloped(keras.layers.Layer):
-    """`-slope |i - j|` for all heads, of shape (1, 1, T, T)."""
-
+@keras.saving.register_keras_serializable("keras_diet_tests")
+class SlopesOfStates(Slopes):
     def build(self, inputs_shape):
-        # Bias layers are called with hidden states.
-        assert inputs_shape[-1] == SIZES["hidden_dim"]
-        self.slope = self.add_weight(name="slope", shape=(), initializer="ones")
-
-    def call(self, inputs):
-        assert inputs.shape[-1] == SIZES["hidden_dim"]
-        position = ops.cast(ops.arange(ops.shape(inputs)[1]), "float32")
-        return -self.slope * ops.abs(position[:, None] - position)[None, None]
+        assert inputs_shape[-1] == SIZES["hidden_dim"], "bias layers are called with hidden states"
+        super().build(inputs_shape)
 
 
-class OfContent(Sloped):
-    """`Sloped` plus the sum of the key's features."""
-
+class OfContent(Slopes):
     def call(self, inputs):
         return super().call(inputs) + ops.sum(inputs, axis=-1)[:, None, None]
 
@@ -88,12 +79,13 @@ class OfContent(Sloped):
 @pytest.mark.any_backend
 @pytest.mark.parametrize("sharing", ["layer-wise", "none"])
 def test_a_custom_bias_layer(sharing):
-    model = tiny_backbone(position_encoding=Sloped(), sharing=sharing)
-    model.encoder.position_biases[-1].slope.assign(0.5)
+    model = tiny_backbone(position_encoding=SlopesOfStates(3), sharing=sharing)
+    for number, bias in enumerate(model.encoder.position_biases, 1):
+        bias.slopes.assign([0.5 * number, 2, 3])
     scores = analysis.position_scores(model, 4)
     assert scores.shape == (2, 3, 4, 4)
-    np.testing.assert_allclose(scores[1, 2, 0], [0, -0.5, -1, -1.5])
-    assert scores[0, 0, 3, 1] == (-1 if sharing == "layer-wise" else -2)
+    np.testing.assert_allclose(scores[0, 2, 0], [0, 3, 6, 9])
+    assert scores[1, 0, 3, 1] == (1 if sharing == "layer-wise" else 2)
 
 
 # === Positions at the input ===
@@ -205,7 +197,7 @@ def test_bert_of_kerashub():
     [
         ("position_scores", {"position_encoding": "none"}, "no positions.*'none'"),
         ("position_scores", {"position_encoding": "shaw"}, "combines them with queries.*'shaw'"),
-        ("position_scores", {"position_encoding": OfContent(name="content")}, "'content'"),
+        ("position_scores", {"position_encoding": OfContent(3, name="content")}, "'content'"),
         ("position_similarity", {"position_encoding": "diet_abs"}, "position_encoding='diet_abs'"),
     ],
 )

@@ -165,11 +165,15 @@ def test_a_second_sigterm_and_one_after_an_error_are_handled_as_before(tmp_path)
 # === Processes and devices ===
 
 
-def test_another_device_is_refused(tmp_path, monkeypatch):
+def test_other_devices_are_refused(tmp_path, monkeypatch):
     assert train(tmp_path, 4) is None
     monkeypatch.setattr(_backend, "platform", lambda: "tpu")
-    with pytest.raises(ValueError, match=r"device=tpu \(the checkpoint has cpu\)"):
-        train(tmp_path)
+    monkeypatch.setattr(
+        Processes, "devices", property(lambda _: "2", lambda *_: None), raising=False
+    )
+    for devices in (r"device=tpu \(the checkpoint has cpu\)", r"devices=2 \(.* has one\)"):
+        with pytest.raises(ValueError, match=devices):
+            train(tmp_path)
 
 
 def test_processes_with_other_checkpoints_are_refused(tmp_path, monkeypatch):

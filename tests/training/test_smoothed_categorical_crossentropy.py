@@ -41,7 +41,7 @@ def test_labels_without_weight_have_no_effect(wrong, reduction, rng):
     assert_close(ignoring(labels, logits), expected)
     variable = keras.Variable(logits)
     slopes = [
-        gradients(lambda y=y: keras.ops.sum(loss(y, variable.value, WEIGHTS)), [variable])[0]
+        gradients(lambda y=y: keras.ops.sum(loss(y, variable + 0.0, WEIGHTS)), [variable])[0]
         for y in (LABELS, labels)
     ]
     assert_close(slopes[1], slopes[0], 1e-6)

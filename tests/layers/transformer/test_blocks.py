@@ -18,7 +18,7 @@ from tests import reference
 from tests.helpers import (
     assert_close,
     block_weights,
-    check_layer,
+    check_config,
     norm_weights,
     normal,
     once,
@@ -147,23 +147,6 @@ def test_dropout_leaves_the_residual(rng, normalize_first):
     assert_close(block(x, attention_bias=bias, training=True), expected)
 
 
-def test_encoder_as_a_layer(rng):
-    x, bias = encoder_inputs(rng)
-    attention = RelativeMultiHeadAttention(NUM_HEADS, 2, max_distance=4, name="own")
-    block = BiasedTransformerEncoder(
-        INTERMEDIATE, NUM_HEADS, normalize_first=True, self_attention=attention, **ARGUMENTS
-    )
-    check_layer(
-        *(block, x),
-        attention_bias=bias,
-        attention_mask=MASK,
-        return_attention_scores=True,
-        # Adds the same to the scores of all keys, which softmax removes.
-        zero_gradient=["key/bias"],
-        policies=(),
-    )
-
-
 @pytest.mark.parametrize(
     "normalization", ["rms_norm", *once("layer_norm", "layer_norm_without_beta")]
 )
@@ -229,17 +212,18 @@ def test_score_terms_have_the_position_of_a_step(rng):
     assert_close(step, expected[:, 3:])
 
 
-def test_decoder_as_a_layer(rng):
-    attention = BiasedMultiHeadAttention(NUM_HEADS, 4, name="cross_attention")
-    block = BiasedTransformerDecoder(
-        INTERMEDIATE, NUM_HEADS, normalize_first=True, cross_attention=attention, **ARGUMENTS
-    )
-    target, source, biases = decoder_inputs(rng)
-    check_layer(
-        *(block, target, source),
-        **biases,
-        **PADDINGS,
-        return_attention_scores=True,
-        zero_gradient=["key/bias"],
-        policies=(),
+@any_backend
+@pytest.mark.parametrize(
+    "block_class, attention",
+    [
+        (
+            BiasedTransformerEncoder,
+            {"self_attention": RelativeMultiHeadAttention(NUM_HEADS, 2, max_distance=4)},
+        ),
+        (BiasedTransformerDecoder, {"cross_attention": BiasedMultiHeadAttention(NUM_HEADS, 4)}),
+    ],
+)
+def test_configuration(block_class, attention):
+    check_config(
+        block_class(INTERMEDIATE, NUM_HEADS, normalize_first=True, **attention, **ARGUMENTS)
     )

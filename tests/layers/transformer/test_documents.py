@@ -290,6 +290,10 @@ def test_scores_of_inputs_are_refused(rng, monkeypatch):
     encoder = make_encoder(rng, position_encoding=OfInputs())
     with pytest.raises(ValueError, match=r"must depend on positions only.*shape=\(2, 1, 9, 9\)"):
         encoder(x, document_ids=IDS)
+    with monkeypatch.context() as patch:
+        patch.setattr(OfInputs, "reads_content", True, raising=False)
+        with pytest.raises(ValueError, match=r"must depend on positions only"):
+            encoder(x[:1], document_ids=IDS[:1])
     monkeypatch.setattr(OfInputs, "distance_only", True, raising=False)
     found = separated(to_numpy(encoder(x, document_ids=IDS)))[VALID]
     assert_close(found, outputs_of_documents(encoder, x, np.zeros_like(IDS)))
