@@ -323,19 +323,18 @@ def test_without_a_seed_the_training_continues_too(tmp_path, monkeypatch):
 
 
 @pytest.mark.any_backend
-def test_the_seed_of_a_dataset(tmp_path):
-    """A seed that it drew itself comes from the checkpoint. One that was passed must be equal."""
+def test_the_seeds_of_datasets(tmp_path):
+    """The one that training data drew is in the checkpoint. One that was passed must be equal."""
     x, y = make_arrays()
-    dataset = NoisyEpochs(x, y)
-    assert train(tmp_path / "drawn", 5, data="epoch_dataset", x=dataset) is None
-    other = NoisyEpochs(x, y)
-    assert other.seed != dataset.seed
-    train(tmp_path / "drawn", data="epoch_dataset", x=other)
-    assert other.seed == dataset.seed
-    run = functools.partial(train, tmp_path / "passed", data="epoch_dataset")
-    assert run(5, x=NoisyEpochs(x, y, seed=3)) is None
+    run = functools.partial(train, data="epoch_dataset")
+    data, other, valid = (NoisyEpochs(x, y) for _ in range(3))
+    assert run(tmp_path / "drawn", 5, x=data) is None
+    assert len({each.seed for each in (data, other, valid)}) == 3
+    run(tmp_path / "drawn", x=other, validation_data=valid)
+    assert data.seed == other.seed == valid.seed
+    assert run(tmp_path / "passed", 5, x=NoisyEpochs(x, y, seed=3)) is None
     with pytest.raises(ValueError, match=r"seed of the data=4 \(the checkpoint has 3\)"):
-        run(x=NoisyEpochs(x, y, seed=4))
+        run(tmp_path / "passed", x=NoisyEpochs(x, y, seed=4))
 
 
 @pytest.mark.any_backend
@@ -367,26 +366,6 @@ def test_what_a_dataset_draws_depends_on_seed_epoch_and_index():
     first = draw()
     assert [drawn(*place) for place in places] == found
     assert [first, draw()] == expected
-
-
-@pytest.mark.any_backend
-def test_validation_data_without_a_seed_is_the_same_after_a_crash(tmp_path):
-    """The weights do not change, so only other validation data could change the loss."""
-    x, y = make_arrays()
-    first, second = NoisyEpochs(x, y), NoisyEpochs(x, y)
-    assert first.seed != second.seed
-
-    def run(data, crash_after=None):
-        keras.utils.set_random_seed(5)
-        model = keras.Sequential([keras.Input((7,)), keras.layers.Dense(3)])
-        model.compile(keras.optimizers.SGD(0.0), "mse")
-        return train(tmp_path, crash_after, model, validation_data=data)
-
-    assert run(first, 2 * STEPS + 4) is None
-    _, history = run(second)
-    losses = history.history["val_loss"]
-    assert len(losses) == EPOCHS
-    assert len(set(losses)) == 1, "the validation data has another seed after the crash"
 
 
 @pytest.mark.any_backend

@@ -50,6 +50,7 @@ def make_attentions(table):
     return first, DisentangledMultiHeadAttention(NUM_HEADS, KEY_DIM, table=first.table)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("table", [None, PositionTable(512)], ids=["of a layer", "of the user"])
 @pytest.mark.parametrize("in_blocks", [False, True], ids=["attention", "blocks"])
 def test_layers_of_a_loaded_model_share_a_table(rng, tmp_path, in_blocks, table):

@@ -33,7 +33,6 @@ from tests.layers import diet_decoders, diet_encoders
 from tests.layers.bias_layers import Distances, expected_scores, reads_content
 from tests.layers.diet_decoders import BATCH, MEMORY, PADDINGS, SOURCE_VALID, decode
 from tests.layers.diet_encoders import (
-    CAUSAL,
     MASK,
     MAX_LENGTH,
     NUM_HEADS,
@@ -221,12 +220,6 @@ def test_arguments_for_all_layers_and_patterns_that_repeat(rng, monkeypatch):
     assert_close(outputs[0], outputs[1], 1e-6)
     # Layers with the same window share its mask.
     assert len(masks) == 1 + 1 + 2
-    # A block of queries has a mask of its own, which is small.
-    arguments["attention_implementation"] = "blockwise"
-    blocks = make_encoder("rotary", np.random.default_rng(3), **arguments)
-    expected = diet_encoders.expected_output(encoder, x, mask=CAUSAL)
-    assert_close(blocks(x, use_causal_mask=True), expected)
-    assert len(masks) == 4
 
 
 @pytest.mark.any_backend("tensorflow")
