@@ -93,48 +93,25 @@ def test_equals_swin_of_hugging_face(rng):
 # === In an encoder ===
 
 
-def expected_output(encoder, x, coordinates, monkeypatch):
-    def of_layers(encoder, *args):
-        biases = [expected_bias(bias, coordinates) for bias in encoder.position_biases]
-        return biases * (encoder.num_layers // len(biases))
-
-    monkeypatch.setattr(diet_encoders, "expected_biases", of_layers)
-    return diet_encoders.expected_output(encoder, x, mask=VALID[:, None, None])
-
-
 @any_backend
+@pytest.mark.parametrize("implementation", ["auto", "blockwise"])
 @pytest.mark.parametrize("sharing", ["none", "layer-wise"])
-def test_an_encoder_equals_the_reference(rng, monkeypatch, sharing):
+def test_the_index_as_a_coordinate_is_the_bias_itself(rng, monkeypatch, sharing, implementation):
+    """Also with several documents in a sequence, whose distances are those of the sequence.
+
+    One row of coordinates is the same for all examples.
+    """
     monkeypatch.setattr(plan, "BLOCK_SIZE", 2)
-    x = diet_encoders.make_inputs(rng)[0]
-    for implementation in ("auto", "blockwise"):
-        encoder = make_encoder(
-            np.random.default_rng(3),
-            position_encoding=make_bias(),
-            sharing=sharing,
-            segment_encoding="none",
-            attention_windows=(None, 3),
-            attention_implementation=implementation,
-        )
-        assert len(encoder.position_biases) == (1 if sharing == "layer-wise" else 2)
-        found = encoder(x, padding_mask=VALID, coordinates=PLACES)
-        assert_close(found, expected_output(encoder, x, PLACES, monkeypatch))
-    # One row of coordinates is the same for all examples.
-    expected = encoder(x, coordinates=np.repeat(PLACES[:1], BATCH, axis=0))
-    assert_close(encoder(x, coordinates=PLACES[:1]), expected)
-
-
-def test_the_index_as_a_coordinate_is_the_bias_itself(rng):
-    """Also with several documents in a sequence, whose distances are those of the sequence."""
     x, ids = diet_encoders.make_inputs(rng)[0], np.array([[1, 1, 2, 2, 2], [3, 4, 4, 0, 0]])
-    found = []
-    for wrap in (lambda bias: bias, lambda bias: CoordinateBias([bias])):
-        bias = wrap(layers.RelativePositionBias(NUM_HEADS, max_length=LENGTH))
-        encoder = make_encoder(np.random.default_rng(3), position_encoding=bias)
-        index = np.arange(LENGTH, dtype="int32")[None, :, None]
-        others = {} if found == [] else {"coordinates": index}
-        found.append(encoder(x, document_ids=ids, **others))
-    assert_close(found[1], found[0])
+    index, outputs = np.arange(LENGTH, dtype="int32")[None, :, None], []
+    bias = layers.RelativePositionBias(NUM_HEADS, max_length=LENGTH)
+    for each, inputs in ((bias, {}), (CoordinateBias([bias]), {"coordinates": index})):
+        options = {"sharing": sharing, "attention_windows": (None, 3)}
+        options |= {"position_encoding": each, "attention_implementation": implementation}
+        encoder = make_encoder(np.random.default_rng(3), **options)
+        assert len(encoder.position_biases) == (1 if sharing == "layer-wise" else 2)
+        outputs.append(encoder(x, padding_mask=VALID, document_ids=ids, **inputs))
+    assert_close(*(to_numpy(output)[VALID] for output in outputs))
 
 
 def test_gradients(rng):
