@@ -42,6 +42,7 @@ def test_as_a_layer(rng, kind):
     # A segment that does not occur would have no gradient.
     segment_ids = np.array([[0, 1, 2, 0, 1, 1, 0], [2, 1, 0, 0, 2, 2, 1]], "int32")
     check_layer(encoding, x, segment_ids=segment_ids)
+    assert_close(encoding(x), encoding(x, segment_ids=0 * segment_ids))
 
 
 IDS = np.zeros((BATCH, LENGTH), "int32")
