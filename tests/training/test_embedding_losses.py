@@ -191,13 +191,9 @@ def test_other_shapes_of_embeddings(loss, labels, shape, message, rng):
 
 
 @pytest.mark.any_backend
-def test_scale_must_be_positive():
+def test_refused_arguments():
     for loss in (MultipleNegativesRankingLoss, CoSENTLoss):
         with pytest.raises(ValueError, match=r"`scale` must be .*scale=0"):
             loss(scale=0)
-
-
-@pytest.mark.any_backend
-def test_matryoshka_needs_sizes():
     with pytest.raises(ValueError, match="`dims`"):
         MatryoshkaLoss(CoSENTLoss(), (3, 0))

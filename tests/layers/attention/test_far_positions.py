@@ -60,11 +60,3 @@ def test_probabilities(name, is_cached, policy):
     )
     # Processors round products differently, near the diagonal and far from it.
     assert far < 2 * near
-
-
-@on_kinds
-def test_outputs_of_the_kernel_in_bfloat16(name):
-    expected, actual = (outputs(name, dtype, 650) for dtype in ("float32", "mixed_bfloat16"))
-    near_expected, near = (outputs(name, dtype, 35) for dtype in ("float32", "mixed_bfloat16"))
-    rounding = np.abs(near - near_expected).max()
-    assert np.abs(actual - expected).max() < 2 * rounding

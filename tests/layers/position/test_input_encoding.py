@@ -45,25 +45,6 @@ def test_as_a_layer(rng, kind):
     assert_close(encoding(x), encoding(x, segment_ids=0 * segment_ids))
 
 
-IDS = np.zeros((BATCH, LENGTH), "int32")
-REFUSED = {
-    "end": (lambda x: InputEncoding(7)(x, start_index=3), r"`max_sequence_length`.*length=8, .*=7"),
-    "ignored": (lambda x: InputEncoding(9)(x, segment_ids=IDS), "`segment_ids` would be ignored"),
-    "shape": (
-        lambda x: InputEncoding(9, 2)(x, segment_ids=IDS[:, :4]),
-        "`segment_ids` must be an array",
-    ),
-    "id": (lambda x: InputEncoding(9, 2)(x, segment_ids=IDS + 2), r"`segment_ids` must be .*2\)"),
-}
-
-
-@pytest.mark.any_backend
-@pytest.mark.parametrize("call, message", REFUSED.values(), ids=list(REFUSED))
-def test_refused(rng, call, message):
-    with pytest.raises(ValueError, match=message):
-        call(make_inputs(rng)[0])
-
-
 @pytest.mark.parametrize(
     "layer", [*LAYERS.values(), lambda: Places(dtype="int32")], ids=[*LAYERS, "places"]
 )
