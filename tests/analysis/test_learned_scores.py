@@ -26,10 +26,6 @@ def scores_by_hand(positions, attention, keys):
     )
 
 
-def attentions(model):
-    return [block.self_attention for block in model.encoder.transformer_layers]
-
-
 # === Scores of a bias ===
 
 
@@ -107,7 +103,8 @@ def test_scores_of_positions_at_the_input_alone(name, arguments):
     else:
         positions = to_numpy(model.input_encoding.position_embedding.position_embeddings)[:11]
     scores = analysis.position_scores(model, 11)
-    for layer, attention in enumerate(attentions(model)):
+    for layer, block in enumerate(model.encoder.transformer_layers):
+        attention = block.self_attention
         keys = positions
         if "projection_dim" in arguments:
             keys = to_numpy(attention.key_projection)[:, :11] @ positions

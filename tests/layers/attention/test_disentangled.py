@@ -78,20 +78,6 @@ def test_a_copy_of_a_layer_has_its_own_table():
 
 
 @pytest.mark.any_backend
-def test_regularizers_and_constraints_reach_the_projections_of_the_table():
-    arguments = {
-        **{"kernel_regularizer": "l1", "bias_regularizer": "l2"},
-        **{"kernel_constraint": "unit_norm", "bias_constraint": "non_neg"},
-    }
-    attention = DisentangledMultiHeadAttention(3, 4, share_projections=False, **arguments)
-    attention.build((2, LENGTH, HIDDEN), (2, LENGTH, HIDDEN))
-    for name in arguments:
-        assert getattr(attention.query_dense, name) is not None
-        kinds = [type(getattr(each, name)) for each in attention.position_denses.values()]
-        assert kinds == 2 * [type(getattr(attention.query_dense, name))], name
-
-
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "arguments, message",
     [

@@ -255,9 +255,11 @@ def test_as_a_layer(rng, name, returns_scores):
         zero_gradient=variant.zero_gradient,
         **masks,
     )
-    if name == "transformer_xl":
-        assert attention.position_dense.kernel_regularizer is not None
-        assert attention.position_dense.kernel_constraint is not None
+    for layer in attention._flatten_layers():
+        if isinstance(layer, keras.layers.EinsumDense):
+            assert None not in (layer.kernel_regularizer, layer.kernel_constraint), layer.path
+            if layer.bias is not None:
+                assert None not in (layer.bias_regularizer, layer.bias_constraint), layer.path
 
 
 # === What one layer does and the others do not ===

@@ -103,15 +103,23 @@ def test_the_index_as_a_coordinate_is_the_bias_itself(rng, monkeypatch, sharing,
     """
     monkeypatch.setattr(plan, "BLOCK_SIZE", 2)
     x, ids = diet_encoders.make_inputs(rng)[0], np.array([[1, 1, 2, 2, 2], [3, 4, 4, 0, 0]])
-    index, outputs = np.arange(LENGTH, dtype="int32")[None, :, None], []
-    bias = layers.RelativePositionBias(NUM_HEADS, max_length=LENGTH)
-    for each, inputs in ((bias, {}), (CoordinateBias([bias]), {"coordinates": index})):
-        options = {"sharing": sharing, "attention_windows": (None, 3)}
-        options |= {"position_encoding": each, "attention_implementation": implementation}
-        encoder = make_encoder(np.random.default_rng(3), **options)
-        assert len(encoder.position_biases) == (1 if sharing == "layer-wise" else 2)
-        outputs.append(encoder(x, padding_mask=VALID, document_ids=ids, **inputs))
-    assert_close(*(to_numpy(output)[VALID] for output in outputs))
+    bias, index = layers.RelativePositionBias(NUM_HEADS, max_length=LENGTH), np.arange(LENGTH)
+    encoder, other = (
+        make_encoder(
+            np.random.default_rng(3),
+            position_encoding=each,
+            sharing=sharing,
+            attention_windows=(None, 3),
+            attention_implementation=implementation,
+        )
+        for each in (bias, CoordinateBias([bias]))
+    )
+    assert len(other.position_biases) == (1 if sharing == "layer-wise" else 2)
+    for options in ({}, {"document_ids": ids}):
+        expected = encoder(x, padding_mask=VALID, **options)
+        options |= {"coordinates": index[None, :, None].astype("int32")}
+        found = other(x, padding_mask=VALID, **options)
+        assert_close(to_numpy(found)[VALID], to_numpy(expected)[VALID])
 
 
 def test_gradients(rng):
