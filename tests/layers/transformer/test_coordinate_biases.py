@@ -164,6 +164,8 @@ def test_a_registered_name(rng, register):
     y = encoder(x, coordinates=PLACES[..., :1])
     assert np.abs(to_numpy(y - encoder(x, coordinates=PLACES[:, ::-1, :1]))).max() > 1e-3
     assert_close(encoder(x, coordinates=8 - PLACES[..., :1]), y)
+    for row in (slice(1), slice(1, 2)):
+        assert_close(encoder(x[row], coordinates=PLACES[row, :, :1]), to_numpy(y)[row])
 
 
 # === Refused ===
