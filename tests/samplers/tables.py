@@ -73,3 +73,13 @@ def compiled_loop(function):
     """`function`, compiled on TensorFlow and JAX, with arrays as arguments."""
     program = compiled_program(function, autograph=False)
     return lambda *arrays: program(*map(ops.convert_to_tensor, arrays))
+
+
+def padded(prompts, max_length):
+    """Prompts of different lengths as `token_ids` and `mask`, `(B, T)`."""
+    token_ids = np.zeros((len(prompts), max_length), "int32")
+    mask = np.zeros((len(prompts), max_length), "bool")
+    for row, prompt in enumerate(prompts):
+        token_ids[row, : len(prompt)] = prompt
+        mask[row, : len(prompt)] = True
+    return token_ids, mask

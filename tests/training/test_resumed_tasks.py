@@ -16,11 +16,6 @@ pytestmark = pytest.mark.any_backend
 INPUTS = random_inputs(np.random.default_rng(3), batch_size=5, length=7)
 
 
-def losses(fit, *data, **options):
-    history = fit(*data, batch_size=2, shuffle=False, verbose=0, **options).history
-    return history.get("val_loss", history["loss"])
-
-
 def make_named():
     model = DietBertTextClassifier(tiny_backbone(num_layers=1), class_names=["a", "b", "c"])
     # XLA would take longer than the steps.
@@ -71,7 +66,8 @@ def test_losses_are_those_of_fit(tmp_path, make, data, options):
         keras.utils.set_random_seed(8)
         model = make()
         fit = functools.partial(ExactResume(tmp_path, 2).fit, model) if resumes else model.fit
-        found.append(losses(fit, *data, **options))
+        history = fit(*data, batch_size=2, shuffle=False, verbose=0, **options).history
+        found.append(history.get("val_loss", history["loss"]))
     assert found[1] == pytest.approx(found[0], rel=1e-5)
 
 

@@ -12,8 +12,7 @@ BATCH, LENGTH, HIDDEN, MAX_LENGTH, NUM_SEGMENTS = 2, 5, 3, 7, 3
 
 
 def make_inputs(rng, length=LENGTH):
-    x = rng.normal(size=(BATCH, length, HIDDEN)).astype("float32")
-    return x, rng.integers(NUM_SEGMENTS, size=(BATCH, length))
+    return rng.normal(size=(BATCH, length, HIDDEN)).astype("float32")
 
 
 LAYERS = {
@@ -29,14 +28,14 @@ on_layers = pytest.mark.parametrize("kind", ["learned", *once("keras_hub", "sinu
 @on_layers
 def test_start_index(rng, kind):
     encoding = InputEncoding(MAX_LENGTH, position_embedding=LAYERS[kind]())
-    x, _ = make_inputs(rng)
+    x = make_inputs(rng)
     for start in (3, keras.ops.convert_to_tensor(3, "int32")):
         assert_close(encoding(x[:, 3:], start_index=start), to_numpy(encoding(x))[:, 3:])
 
 
 @on_layers
 def test_as_a_layer(rng, kind):
-    x, _ = make_inputs(rng, MAX_LENGTH)
+    x = make_inputs(rng, MAX_LENGTH)
     initializer = keras.initializers.RandomNormal(stddev=0.5, seed=3)
     encoding = InputEncoding(MAX_LENGTH, 3, initializer, LAYERS[kind](), name="input")
     # A segment that does not occur would have no gradient.
@@ -50,7 +49,7 @@ def test_as_a_layer(rng, kind):
 )
 def test_positions(rng, layer):
     encoding = InputEncoding(MAX_LENGTH, position_embedding=layer())
-    x, _ = make_inputs(rng)
+    x = make_inputs(rng)
     positions = np.array([[0, 1, 2, 0, 1], [4, 0, 1, 2, 3]], "int32")
     of_places = to_numpy(encoding(x)) - x
     assert np.ptp(of_places[0], axis=0).max() > 0.1
@@ -65,7 +64,7 @@ class Places(keras.layers.Layer):
 
 
 def test_positions_of_a_layer_that_reads_the_inputs(rng):
-    x, _ = make_inputs(rng)
+    x = make_inputs(rng)
     encoding = InputEncoding(MAX_LENGTH, position_embedding=keras.layers.Rescaling(0.5))
     assert_close(encoding(x), 1.5 * x)
 

@@ -501,18 +501,15 @@ def test_a_layer_that_is_not_built_keeps_its_frozen_layers(rng):
 
 
 @any_backend
-def test_symbolic_calls_take_arguments_by_position(rng):
+def test_symbolic_calls(rng):
+    """With arguments by position, and for any length."""
     inputs, ids, mask = keras.Input((5, 6)), keras.Input((5,)), keras.Input((5,))
     output, scores = make_encoder("t5", rng)(inputs, ids, mask, return_attention_scores=True)
     assert output.shape == (None, 5, 6)
     assert [each.shape for each in scores] == [(None, NUM_HEADS, 5, 5)] * NUM_LAYERS
     target, source = keras.Input((5, 12)), keras.Input((4, 12))
     assert make_decoder("t5", rng)(target, source, mask).shape == (None, 5, 12)
-
-
-@any_backend
-def test_symbolic_scores_of_any_length():
-    """Keras traces a call with 83 tokens, which are more than a stack may take."""
+    # Keras traces a length that is not known with 83 tokens, which are more than a stack may take.
     inputs, source = keras.Input((None, 12)), keras.Input((None, 12))
     encoder = DietEncoder(1, 3, 7, max_sequence_length=9)
     output, (scores,) = encoder(inputs, return_attention_scores=True)
