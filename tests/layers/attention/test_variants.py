@@ -40,7 +40,6 @@ from tests.layers.attention.variants import (
 )
 
 all_variants = pytest.mark.parametrize("name", VARIANTS)
-with_pairs = pytest.mark.parametrize("name", WITH_PAIRS)
 any_backend = pytest.mark.any_backend
 
 

@@ -53,10 +53,6 @@ class OfKeys(keras.layers.Layer):
 
 # Columns of positions, and scores of pairs.
 ON_EACH_BACKEND = ("diet_abs", "near_fire")
-on_kinds = pytest.mark.parametrize(
-    "name",
-    [*ON_EACH_BACKEND, *once(*(n for n in [*NAMES, *LAYERS] if n not in ON_EACH_BACKEND))],
-)
 
 
 def make_encoder(rng, name="diet_abs", **kwargs):
@@ -101,7 +97,10 @@ def gradients_of(encoder, x, factors, **arguments):
 # === Every encoding ===
 
 
-@on_kinds
+@pytest.mark.parametrize(
+    "name",
+    [*ON_EACH_BACKEND, *once(*(n for n in [*NAMES, *LAYERS] if n not in ON_EACH_BACKEND))],
+)
 def test_outputs_and_gradients_equal_those_of_separate_sequences(rng, name):
     encoder = make_encoder(rng, name)
     x, segment_ids = make_inputs(rng)
