@@ -93,16 +93,9 @@ def data_of(kind):
     }[kind]
 
 
-def make_model(
-    seed=5,
-    optimizer=None,
-    units=13,
-    outputs=3,
-    model_class=keras.Sequential,
-    metrics=("mae",),
-    **layer,
-):
+def make_model(seed=5, optimizer=None, units=13, outputs=3, model_class=keras.Sequential, **layer):
     """A model whose steps draw random numbers. It has a state beside its weights."""
+    metrics = layer.pop("metrics", ["mae"])
     if seed is not None:
         keras.utils.set_random_seed(seed)
     model = model_class(
@@ -117,7 +110,7 @@ def make_model(
     # XLA would take longer on TensorFlow than the steps. JAX always compiles.
     jit_compile = False if keras.config.backend() == "tensorflow" else "auto"
     optimizer = optimizer or keras.optimizers.Adam(0.01)
-    model.compile(optimizer, "mse", metrics=list(metrics), jit_compile=jit_compile)
+    model.compile(optimizer, "mse", metrics=metrics, jit_compile=jit_compile)
     return model
 
 

@@ -277,6 +277,21 @@ def test_rotations_are_in_float32(dtype):
 
 
 @any_backend
+def test_defaults_of_yarn():
+    """`tests/models/test_trained_encoders.py` has other scalings of angles, and arguments."""
+    transformers = pytest.importorskip("transformers")
+    scaling = {"rope_type": "yarn", "factor": 3.0, "original_max_position_embeddings": 140}
+    config = transformers.GteConfig(hidden_size=8, num_attention_heads=1)
+    config.rope_parameters = {**scaling, "rope_theta": 256.0}
+    theirs, factor = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS["yarn"](config)
+    attention = RotaryMultiHeadAttention(1, 8, max_wavelength=256.0, rope_scaling=scaling)
+    heads = np.tile([1.0] * 4 + [0.0] * 4, (1, 11, 1, 1)).astype("float32")
+    angles = np.arange(11)[:, None] * theirs.numpy()
+    expected = factor * np.concatenate([np.cos(angles), np.sin(angles)], axis=-1)
+    assert_close(attention.rotate(heads, np.arange(11))[0, :, 0], expected)
+
+
+@any_backend
 @pytest.mark.parametrize("argument", ["value", "key"])
 def test_masks_of_tensors_and_arguments_apply_together(rng, argument):
     attention = make("linformer", rng)

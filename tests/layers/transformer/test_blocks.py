@@ -35,6 +35,7 @@ PADDING = VALID[:, None, None]
 any_backend = pytest.mark.any_backend
 # No argument has its default value.
 ARGUMENTS = {
+    "normalize_first": True,
     "dropout": 0.3,
     "activation": "tanh",
     "layer_norm_epsilon": 1e-4,
@@ -213,17 +214,11 @@ def test_score_terms_have_the_position_of_a_step(rng):
 
 
 @any_backend
-@pytest.mark.parametrize(
-    "block_class, attention",
-    [
-        (
-            BiasedTransformerEncoder,
-            {"self_attention": RelativeMultiHeadAttention(NUM_HEADS, 2, max_distance=4)},
-        ),
-        (BiasedTransformerDecoder, {"cross_attention": BiasedMultiHeadAttention(NUM_HEADS, 4)}),
-    ],
-)
-def test_configuration(block_class, attention):
-    check_config(
-        block_class(INTERMEDIATE, NUM_HEADS, normalize_first=True, **attention, **ARGUMENTS)
-    )
+def test_configurations():
+    own = RelativeMultiHeadAttention(NUM_HEADS, 2, max_distance=4)
+    cross = BiasedMultiHeadAttention(NUM_HEADS, 4)
+    for block in (
+        BiasedTransformerEncoder(INTERMEDIATE, NUM_HEADS, self_attention=own, **ARGUMENTS),
+        BiasedTransformerDecoder(INTERMEDIATE, NUM_HEADS, cross_attention=cross, **ARGUMENTS),
+    ):
+        check_config(block)
