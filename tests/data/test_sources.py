@@ -68,3 +68,15 @@ def test_the_last_states_are_known():
     resumed = Passes(later, None)
     resumed.set_state((898, {"place": 898}))
     assert (resumed.batch(0, 899), later.read) == ([899], 2)
+
+
+def test_each_batch_of_a_generator_has_its_own_random_numbers():
+    data = source_of(iter([0, 0, 0]), seed=5)
+    mapped = data.map(lambda batch, generator: generator.random())
+    assert len(set(mapped.iterator)) == 3
+
+
+def test_steps_of_an_epoch_count_the_passes_over_the_data():
+    steps = Steps(source_of(np.zeros(6), batch_size=2), 4)
+    places = [steps.place(*each) for each in ((0, 2), (0, 3), (1, 1), (2, 0))]
+    assert places == [(0, 2), (1, 0), (1, 2), (2, 2)]
