@@ -160,12 +160,6 @@ def shown_values(block):
 
 
 @pytest.mark.any_backend
-def test_shown_values_are_found():
-    found = [value for _, value in shown_values(inspect.getdoc(pretraining.write_packed))]
-    assert found == [4, (4, 3)]
-
-
-@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "method",
     [
@@ -274,7 +268,9 @@ def test_documented_defaults_are_those_of_the_code(public):
 
 
 @pytest.mark.any_backend
-def test_defaults_are_found():
+def test_defaults_and_shown_values_are_found():
+    shown = shown_values(inspect.getdoc(pretraining.write_packed))
+    assert [value for _, value in shown] == [4, (4, 3)]
     pairs = documented_defaults(
         pretraining.sample_languages, inspect.getdoc(pretraining.sample_languages)
     )

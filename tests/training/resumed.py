@@ -47,12 +47,11 @@ class Noisy(keras.utils.PyDataset):
 class NoisyEpochs(EpochDataset):
     """Batches with other noise in each epoch."""
 
+    num_batches = STEPS
+
     def __init__(self, x, y, **kwargs):
         super().__init__(**kwargs)
         self.x, self.y = x, y
-
-    def __len__(self):
-        return STEPS
 
     def batch(self, epoch, index):
         rows = slice(BATCH_SIZE * index, BATCH_SIZE * (index + 1))

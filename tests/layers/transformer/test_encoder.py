@@ -20,7 +20,6 @@ from tests.layers.diet_encoders import (
 
 PADDING = VALID[:, None, None]
 TOKENS = np.array([[3, 1, 2, 2, 4], [2, 2, 1, 0, 0]])
-any_backend = pytest.mark.any_backend
 
 
 # === Projected keys, masks ===
@@ -53,7 +52,7 @@ def test_projected_keys_equal_reference(rng, name, sharing, segment_encoding):
     assert_close(to_numpy(found)[VALID], to_numpy(output)[VALID], 1e-5)
 
 
-@any_backend
+@pytest.mark.any_backend
 @pytest.mark.parametrize(
     "arguments",
     [
