@@ -1,5 +1,6 @@
 """Helpers for the tests of all layers: comparison, gradients on any backend, the layer check."""
 
+import concurrent.futures
 import contextlib
 import itertools
 import json
@@ -71,10 +72,12 @@ def assert_all_close(actual, expected, tolerance=1e-5):
     tree.map_structure(lambda one, other: assert_close(one, other, tolerance), actual, expected)
 
 
-def gradients(function, variables):
+def gradients(function, variables, states=(), compiles=False):
     """Gradients of the scalar `function()` by Keras variables, as NumPy arrays in float32.
 
-    A variable that `function` does not use has a gradient of zeros.
+    A variable that `function` does not use has a gradient of zeros. `states` are variables of
+    random generators, which have new values afterwards. JAX forgets those of others, and compiles
+    always. TensorFlow and PyTorch have one program if `compiles` is true.
     """
     variables = list(variables)
     if not variables:
@@ -83,23 +86,34 @@ def gradients(function, variables):
     if backend == "tensorflow":
         import tensorflow as tf
 
-        with tf.GradientTape() as tape:
-            loss = function()
-        found = tape.gradient(loss, [variable.value for variable in variables])
+        def step():
+            with tf.GradientTape() as tape:
+                loss = function()
+            return tape.gradient(loss, [variable.value for variable in variables])
+
+        found = compiled_program(step, jit_compile=True)() if compiles else step()
     elif backend == "jax":
         import jax
 
-        def stateless(values):
-            mapping = list(zip(variables, values, strict=True))
-            with keras.StatelessScope(state_mapping=mapping):
-                return function()
+        def stateless(values, old):
+            mapping = [*zip(variables, values, strict=True), *zip(states, old, strict=True)]
+            with keras.StatelessScope(state_mapping=mapping) as scope:
+                return function(), [scope.get_current_value(state) for state in states]
 
-        found = compiled(jax.grad(stateless))([variable.value for variable in variables])
+        values = [[each.value for each in group] for group in (variables, states)]
+        found, new = compiled(jax.grad(stateless, has_aux=True))(*values)
+        for state, value in zip(states, new, strict=True):
+            state.assign(value)
     else:
         import torch
 
-        values = [variable.value for variable in variables]
-        found = torch.autograd.grad(function(), values, allow_unused=True)
+        # It traces the function and generates no code, so it draws the same random numbers.
+        forward = torch.compile(function, backend="aot_eager") if compiles else function
+        result, values = forward(), [variable.value for variable in variables]
+        # On a GPU, PyTorch computes gradients in another thread than the caller's.
+        with concurrent.futures.ThreadPoolExecutor() as thread:
+            find = thread.submit(torch.autograd.grad, result, values, allow_unused=True)
+        found = find.result()
     return [
         np.zeros(variable.shape, "float32") if gradient is None else to_numpy(gradient)
         for variable, gradient in zip(variables, found, strict=True)

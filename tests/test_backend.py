@@ -48,22 +48,6 @@ def test_fused_attention_equals_arrays(rng, name, value_dim):
     assert_close(to_numpy(output)[defined], expected[defined])
 
 
-@pytest.mark.parametrize("bias_shape", [None, (BATCH, NUM_HEADS, LENGTH, HIDDEN)], ids=str)
-@pytest.mark.parametrize("sizes", [(BATCH, 1, 1, NUM_HEADS), (1, NUM_HEADS, 1, 1)], ids=str)
-def test_sum_with_products_of_features(rng, bias_shape, sizes):
-    """For features of the batch or not, and of each head or not."""
-    query = normal(rng, sizes[0], LENGTH, sizes[1], 3)
-    key = normal(rng, sizes[2], HIDDEN, sizes[3], 3)
-    kept = None if bias_shape is None else ops.convert_to_tensor(normal(rng, *bias_shape))
-    before = 0 if kept is None else to_numpy(kept).copy()
-    expected = np.einsum("bihr,bjhr->bhij", query, key)
-    found = _backend.add_products(kept, *map(ops.convert_to_tensor, (query, key)))
-    assert_close(found, expected + before)
-    if kept is not None:
-        # The bias may be shared by several layers.
-        assert_close(kept, before, 0)
-
-
 @pytest.mark.any_backend
 @pytest.mark.parametrize("name", ["a column", "transposed", "windows", "rows"])
 def test_kernels_get_rows_of_keys_that_are_contiguous(rng, monkeypatch, name):

@@ -80,27 +80,11 @@ def served_scores():
     return found
 
 
-def lengths_of(run, tokens, *rows):
-    """The rows of a length in the benchmark of implementations, and a function of their ratios."""
-    return [
-        cells_of("attention_implementations", run)[f"{encoding}, 1 x {tokens} tokens, inference"][
-            implementation
-        ]
-        for encoding, implementation in rows
-    ]
-
-
-def blocks_on_jax():
-    pairs = ("diet_abs", "blockwise"), ("diet_abs", "full"), ("diet_rel", "blockwise")
-    absolute, full, relative, whole = lengths_of("JAX", 2048, *pairs, ("diet_rel", "full"))
-    ratios = absolute["mib"] / full["mib"], absolute["ratio"]
-    return [*ratios, relative["mib"] / whole["mib"], relative["ratio"]]
-
-
-def features_on_torch():
-    pairs = ("diet_abs", "features"), ("diet_abs", "full")
-    features, full = lengths_of("PyTorch", 8192, *pairs)
-    return [features["ratio"], features["mib"] / full["mib"]]
+def beside_full(run, tokens, encoding, implementation):
+    """The memory and the time of an implementation, relative to all scores at once."""
+    cells = cells_of("attention_implementations", run)
+    cell = cells[f"{encoding}, 1 x {tokens} tokens, inference"]
+    return [cell[implementation]["mib"] / cell["full"]["mib"], cell[implementation]["ratio"]]
 
 
 def on_a_gpu(tokens, *names):
@@ -188,9 +172,17 @@ CLAIMS = [
         PLAN,
         "DIET-ABS in blocks takes # of the memory and # of the time, and DIET-REL # of the memory "
         "and # of the time",
-        blocks_on_jax,
+        lambda: [
+            number
+            for encoding in ("diet_abs", "diet_rel")
+            for number in beside_full("JAX", 2048, encoding, "blockwise")
+        ],
     ),
-    (PLAN, "features take # times as long as a full bias, and # of the memory", features_on_torch),
+    (
+        PLAN,
+        "features take # times as long as a full bias, and # of the memory",
+        lambda: beside_full("PyTorch", 8192, "diet_abs", "features")[::-1],
+    ),
     (
         PLAN,
         "with 4096 tokens they take # ms and # MiB, a full bias # ms and # MiB",

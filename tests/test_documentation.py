@@ -137,7 +137,26 @@ def test_docstring_example_runs(public):
     blocks = python_blocks(inspect.getdoc(public))
     assert blocks, f"{public.__name__} has no example"
     for block in blocks:
-        run(block)
+        values, code = dict(shown_values(block)), f"\n{block}"
+        for i, expression in enumerate(values):
+            code = code.replace(f"\n{expression}", f"\nfound_{i} = {expression}", 1)
+        names = run(code)
+        for i, (expression, value) in enumerate(values.items()):
+            found = names[f"found_{i}"]
+            if isinstance(value, float | dict):
+                assert pytest.approx(value, rel=1e-3) == found, expression
+            else:
+                np.testing.assert_equal(found, value, expression)
+
+
+def shown_values(block):
+    """The expressions of a block whose comments are values, such as `labels.shape  # (2, 2)`."""
+    for expression, comment in re.findall(r"^([^#\s].*?)(?:  |\n)# ([^.].*)$", block, re.M):
+        with contextlib.suppress(ValueError, SyntaxError):
+            ast.parse(expression, mode="eval")
+            value = re.sub(", of .*", "", comment)
+            if "..." not in value:
+                yield expression, ast.literal_eval(value)
 
 
 @pytest.mark.any_backend
@@ -249,7 +268,9 @@ def test_documented_defaults_are_those_of_the_code(public):
 
 
 @pytest.mark.any_backend
-def test_defaults_are_found():
+def test_defaults_and_shown_values_are_found():
+    shown = shown_values(inspect.getdoc(pretraining.write_packed))
+    assert [value for _, value in shown] == [4, (4, 3)]
     pairs = documented_defaults(
         pretraining.sample_languages, inspect.getdoc(pretraining.sample_languages)
     )

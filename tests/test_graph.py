@@ -21,18 +21,6 @@ def no_gradients():
         yield
 
 
-def test_structures_are_kept():
-    def function(nest):
-        return {"b": (nest["x"][0] - nest["y"],), "a": [nest["x"][1]]}
-
-    nest = {"y": torch.tensor([2.0]), "x": (torch.tensor([5.0]), torch.tensor([7.0]))}
-    run, structure, _ = record(function, nest)
-    # The keys of a dictionary are sorted.
-    results = run(torch.tensor([5.5]), torch.tensor([7.5]), torch.tensor([2.25]))
-    found = structure.unflatten(results)
-    assert found == {"b": (torch.tensor([3.25]),), "a": [torch.tensor([7.5])]}
-
-
 def test_recording_computes_nothing():
     def function(x):
         # 17.6 TB.

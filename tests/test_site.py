@@ -134,15 +134,6 @@ def test_pages_say_where_the_library_is(site):
     assert not [command for command in commands if f"git+{address}" not in command]
 
 
-def test_links_lead_to_pages(site):
-    links = {
-        (path, href)
-        for path in set(site.rglob("*.html")) - {site / "404.html"}
-        for href in re.findall(r'href="([^"#:]+)(?:#[^"]*)?"', path.read_text("utf-8"))
-    }
-    assert not [link for link in links if not (link[0].parent / link[1]).exists()]
-
-
 @needs_chromium
 @pytest.mark.parametrize("page", [390], indirect=True)
 def test_pages_open_from_disk(site, page):

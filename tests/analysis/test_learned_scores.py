@@ -7,9 +7,9 @@ import pytest
 from keras import ops
 
 from keras_diet import analysis
-from keras_diet.layers import DietEncoder
 from keras_diet.models import DietBertMaskedLM
 from tests.helpers import assert_close, once, to_numpy
+from tests.layers.diet_encoders import Slopes
 from tests.models.tiny import SIZES, randomize_weights, tiny_backbone
 
 
@@ -24,10 +24,6 @@ def scores_by_hand(positions, attention, keys):
     return np.stack(
         [(positions @ query[:, head]) @ (keys @ key[:, head]).T / np.sqrt(5) for head in range(3)]
     )
-
-
-def attentions(model):
-    return [block.self_attention for block in model.encoder.transformer_layers]
 
 
 # === Scores of a bias ===
@@ -64,24 +60,14 @@ def test_scores_of_a_bias(name, arguments):
     assert np.array_equal(scores[:, 0], scores[:, 1]) == is_shared
 
 
-@keras.saving.register_keras_serializable(package="keras_diet_tests")
-class Sloped(keras.layers.Layer):
-    """`-slope |i - j|` for all heads, of shape (1, 1, T, T)."""
-
+@keras.saving.register_keras_serializable("keras_diet_tests")
+class SlopesOfStates(Slopes):
     def build(self, inputs_shape):
-        # Bias layers are called with hidden states.
-        assert inputs_shape[-1] == SIZES["hidden_dim"]
-        self.slope = self.add_weight(name="slope", shape=(), initializer="ones")
-
-    def call(self, inputs):
-        assert inputs.shape[-1] == SIZES["hidden_dim"]
-        position = ops.cast(ops.arange(ops.shape(inputs)[1]), "float32")
-        return -self.slope * ops.abs(position[:, None] - position)[None, None]
+        assert inputs_shape[-1] == SIZES["hidden_dim"], "bias layers are called with hidden states"
+        super().build(inputs_shape)
 
 
-class OfContent(Sloped):
-    """`Sloped` plus the sum of the key's features."""
-
+class OfContent(Slopes):
     def call(self, inputs):
         return super().call(inputs) + ops.sum(inputs, axis=-1)[:, None, None]
 
@@ -89,12 +75,13 @@ class OfContent(Sloped):
 @pytest.mark.any_backend
 @pytest.mark.parametrize("sharing", ["layer-wise", "none"])
 def test_a_custom_bias_layer(sharing):
-    model = tiny_backbone(position_encoding=Sloped(), sharing=sharing)
-    model.encoder.position_biases[-1].slope.assign(0.5)
+    model = tiny_backbone(position_encoding=SlopesOfStates(3), sharing=sharing)
+    for number, bias in enumerate(model.encoder.position_biases, 1):
+        bias.slopes.assign([0.5 * number, 2, 3])
     scores = analysis.position_scores(model, 4)
     assert scores.shape == (2, 3, 4, 4)
-    np.testing.assert_allclose(scores[1, 2, 0], [0, -0.5, -1, -1.5])
-    assert scores[0, 0, 3, 1] == (-1 if sharing == "layer-wise" else -2)
+    np.testing.assert_allclose(scores[0, 2, 0], [0, 3, 6, 9])
+    assert scores[1, 0, 3, 1] == (1 if sharing == "layer-wise" else 2)
 
 
 # === Positions at the input ===
@@ -116,7 +103,8 @@ def test_scores_of_positions_at_the_input_alone(name, arguments):
     else:
         positions = to_numpy(model.input_encoding.position_embedding.position_embeddings)[:11]
     scores = analysis.position_scores(model, 11)
-    for layer, attention in enumerate(attentions(model)):
+    for layer, block in enumerate(model.encoder.transformer_layers):
+        attention = block.self_attention
         keys = positions
         if "projection_dim" in arguments:
             keys = to_numpy(attention.key_projection)[:, :11] @ positions
@@ -138,8 +126,6 @@ def with_segments(rng, **arguments):
 def test_segment_scores_of_each_layer(rng):
     backbone, expected = with_segments(rng)
     np.testing.assert_array_equal(analysis.segment_scores(backbone), expected)
-    task = DietBertMaskedLM(backbone, compile=False)
-    np.testing.assert_array_equal(analysis.segment_scores(task), expected)
 
 
 @pytest.mark.any_backend
@@ -178,23 +164,20 @@ def test_similarities_of_embeddings_set_by_hand():
 
 
 @pytest.mark.any_backend
-def test_an_encoder():
-    encoder = DietEncoder(2, 3, 7, max_sequence_length=5, position_encoding="diet_rel")
-    encoder.build((1, 5, 6))
-    segment_ids = np.array([0, 0, 1, 1, 1])
-    positions = to_numpy(encoder.position_biases[1](np.zeros((1, 5, 1))))[0]
-    np.testing.assert_array_equal(analysis.position_scores(encoder)[1], positions)
-    segments = to_numpy(encoder.segment_biases[1](segment_ids[None]))[0]
-    both = analysis.position_and_segment_scores(encoder, segment_ids)
-    np.testing.assert_allclose(both[1], positions + segments, atol=1e-6)
+def test_an_encoder_and_a_task():
+    model = backbone("diet_rel")
+    for function, arguments in (
+        (analysis.position_scores, (7,)),
+        (analysis.segment_scores, ()),
+        (analysis.position_and_segment_scores, ([0, 0, 1, 1, 1],)),
+    ):
+        for other in (model.encoder, DietBertMaskedLM(model, compile=False)):
+            expected = function(model, *arguments)
+            np.testing.assert_array_equal(function(other, *arguments), expected)
 
 
 @pytest.mark.any_backend
-def test_a_task_and_bert_of_kerashub():
-    model = backbone("diet_rel")
-    task = DietBertMaskedLM(model, compile=False)
-    scores = analysis.position_scores(model, 7)
-    np.testing.assert_array_equal(analysis.position_scores(task, 7), scores)
+def test_bert_of_kerashub():
     bert = randomize_weights(keras_hub.models.BertBackbone(**SIZES))
     before = bert.get_weights()
     copy = tiny_backbone(position_encoding="input", segment_encoding="input")
@@ -211,7 +194,7 @@ def test_a_task_and_bert_of_kerashub():
     [
         ("position_scores", {"position_encoding": "none"}, "no positions.*'none'"),
         ("position_scores", {"position_encoding": "shaw"}, "combines them with queries.*'shaw'"),
-        ("position_scores", {"position_encoding": OfContent(name="content")}, "'content'"),
+        ("position_scores", {"position_encoding": OfContent(3, name="content")}, "'content'"),
         ("position_similarity", {"position_encoding": "diet_abs"}, "position_encoding='diet_abs'"),
     ],
 )

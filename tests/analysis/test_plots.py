@@ -18,10 +18,9 @@ def titles(figure):
 
 
 def test_first_layer_and_four_heads_are_the_default(rng):
-    figure = analysis.plot_scores(rng.normal(size=(3, 5, 7, 7)))
-    assert titles(figure) == [f"layer 0, head {head}" for head in range(4)]
-    figure = analysis.plot_scores(rng.normal(size=(3, 2, 7, 7)))
-    assert titles(figure) == ["layer 0, head 0", "layer 0, head 1"]
+    for heads, shown in ((5, 4), (2, 2)):
+        figure = analysis.plot_scores(rng.normal(size=(3, heads, 7, 7)))
+        assert titles(figure) == [f"layer 0, head {head}" for head in range(shown)]
 
 
 def test_colours_are_centred_on_zero(rng):
@@ -80,19 +79,13 @@ def test_plot_has_a_panel_for_each_layer_and_bars_for_each_head():
     assert colours[1] == colours[2]
 
 
-def test_plot_of_a_batch_has_means_and_extremes():
-    ranks = np.array([[[1, 2], [3, 2], [8, 5]]])
-    figure = analysis.plot_ranks({"model": ranks})
-    (axis,) = figure.axes
+def test_plot_of_a_batch_and_chosen_layers_has_means_and_extremes():
+    ranks = np.array([[[0, 0]] * 3, [[1, 2], [3, 2], [8, 5]], [[7, 7]] * 3])
+    other, axis = analysis.plot_ranks({"model": ranks}, layers=[2, 1]).axes
+    assert [each.get_title() for each in (other, axis)] == ["layer 2", "layer 1"]
     assert [height for _, height in bars(axis)["model"]] == [4, 3]
     (lines,) = axis.collections
     assert [list(segment[:, 1]) for segment in lines.get_segments()] == [[1, 8], [2, 5]]
-
-
-def test_plot_of_chosen_layers():
-    figure = analysis.plot_ranks({"model": np.arange(8).reshape(4, 2)}, layers=[3, 1])
-    assert [axis.get_title() for axis in figure.axes] == ["layer 3", "layer 1"]
-    assert [height for _, height in bars(figure.axes[0])["model"]] == [6, 7]
 
 
 def test_histogram_shows_each_pair_once():

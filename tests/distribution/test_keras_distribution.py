@@ -8,7 +8,6 @@ import numpy as np
 import pytest
 
 from tests.distribution.conftest import check_resumed, finish, start_worker
-from tests.distribution.training import NUM_LAYERS, SIZES
 from tests.helpers import assert_close
 
 pytestmark = pytest.mark.skipif(
@@ -32,59 +31,39 @@ def results(folder):
     return json.loads((folder / "results.json").read_text())
 
 
-@pytest.mark.parametrize("name", ["losses", "predictions"])
-@pytest.mark.parametrize("kind", ["data", "model"])
-def test_devices_train_and_predict_as_one_device(results, kind, name):
-    """Although the parts of a batch have different numbers of masked tokens."""
-    assert (results["one"]["devices"], results[kind]["devices"]) == (1, 8)
+@pytest.mark.parametrize("name", ["losses", "predictions", "embedder"])
+def test_devices_train_and_predict_as_one_device(results, name):
+    """Although the parts of a batch have different numbers of masked tokens.
+
+    Pairs on other devices are negatives of an embedder.
+    """
     assert len(np.unique(results["one"]["losses"])) == 3
-    assert_close(results[kind][name], results["one"][name], 1e-4)
+    assert_close(results["model"][name], results["one"][name], 1e-4)
 
 
-def test_data_parallel_replicates_weights(results):
-    assert results["data"]["weights"] == results["one"]["weights"]
-
-
-def test_model_parallel_splits_weights_over_the_mesh(results):
-    full, part = results["one"]["weights"], results["model"]["weights"]
-    head_dim = SIZES["hidden_dim"] // SIZES["num_heads"]
-    half, quarter = SIZES["hidden_dim"] // 2, SIZES["hidden_dim"] // 4
-    intermediate = SIZES["intermediate_dim"] // 4
-    expected = {
-        "token_embedding/embeddings": [SIZES["vocabulary_size"], quarter],
-        "pooled_dense/kernel": [half, quarter],
-        "pooled_dense/bias": [quarter],
+@pytest.mark.parametrize("name, number", [("masked_lm", 6), ("translation", 16)])
+def test_kernels_are_split_over_the_mesh(results, name, number):
+    """`tests/models/test_layout_map.py` says along which axes."""
+    of_model = results.get(name, results)
+    one, several = of_model["one"], of_model["model"]
+    assert (one["devices"], several["devices"]) == (1, 8)
+    ratios = {
+        path: np.prod(shape) / np.prod(several["weights"][path])
+        for path, shape in one["weights"].items()
+        if "coder/" in path and path.endswith("kernel")
     }
-    for i in range(NUM_LAYERS):
-        block = f"encoder/transformer_layer_{i}"
-        for name in ("query", "key", "value"):
-            expected[f"{block}/self_attention/{name}/kernel"] = [half, 1, head_dim]
-            expected[f"{block}/self_attention/{name}/bias"] = [1, head_dim]
-        expected[f"{block}/self_attention/attention_output/kernel"] = [1, head_dim, half]
-        expected[f"{block}/feedforward_intermediate_dense/kernel"] = [half, intermediate]
-        expected[f"{block}/feedforward_intermediate_dense/bias"] = [intermediate]
-        expected[f"{block}/feedforward_output_dense/kernel"] = [intermediate, half]
-    assert {path: shape for path, shape in part.items() if shape != full[path]} == expected
-
-
-def test_pairs_on_other_devices_are_negatives(results):
-    assert_close(results["embedder data"], results["embedder one"], 1e-4)
+    assert ratios == dict.fromkeys(ratios, 8)
+    # Four of each attention layer and two of each feed-forward network.
+    assert len(ratios) == number
 
 
 def test_translators_train_and_translate_as_on_one_device(results):
     one, model = (results["translation"][kind] for kind in ("one", "model"))
-    assert (one["devices"], model["devices"]) == (1, 8)
     assert len(np.unique(one["losses"])) == 3
     assert_close(model["losses"], one["losses"], 1e-4)
     assert model["tokens"] == one["tokens"]
     assert model["tokens of three"] == one["tokens of three"] == one["tokens"][:3]
     assert len({tuple(tokens) for tokens in one["tokens"]}) > 1
-    kernels = [path for path in one["weights"] if path.endswith("kernel")]
-    # Four of each attention layer and two of each feed-forward network.
-    assert len(kernels) == 3 * 4 + 2 * 2
-    for path in kernels:
-        ratio = np.prod(one["weights"][path]) / np.prod(model["weights"][path])
-        assert ratio == 8, path
 
 
 @pytest.mark.parametrize(("kind", "parts"), [("data", 8), ("model", 2)])

@@ -113,27 +113,12 @@ def pair_batch(name):
     return inputs, labels, np.array([1, 2, 1, 1, 0, 3, 1, 0.5], "float32")
 
 
-class PairBatches(keras.utils.PyDataset):
-    """The same batch three times."""
-
-    def __init__(self, name):
-        super().__init__()
-        self.name = name
-
-    def __len__(self):
-        return STEPS
-
-    def __getitem__(self, index):
-        return pair_batch(self.name)
-
-
-def train_embedder(name):
+def train_embedder(name="multiple_negatives"):
     """The losses of three steps of `fit` on the same pairs, and sums of some weights."""
-    embedder = make_embedder(name)
-    history = embedder.fit(PairBatches(name), verbose=0).history
-    losses = history["loss"]
-    if name == "multiple_negatives":
-        losses.append(embedder.evaluate(PairBatches(name), verbose=0))
+    embedder, (x, y, weights) = make_embedder(name), pair_batch(name)
+    options = {"sample_weight": weights, "batch_size": BATCH_SIZE, "verbose": 0}
+    losses = embedder.fit(x, y, epochs=STEPS, **options).history["loss"]
+    losses.append(embedder.evaluate(x, y, **options))
     return [*losses, *(float(np.abs(to_numpy(w)).sum()) for w in embedder.weights[:5])]
 
 

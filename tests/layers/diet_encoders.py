@@ -60,16 +60,6 @@ def make_inputs(rng, length=LENGTH):
     return x, rng.integers(2, size=(BATCH, length)).astype("int32")
 
 
-def copy_weights(source, target):
-    """Copy what two encoders with different position biases have in common."""
-    pairs = [
-        *zip(source.transformer_layers, target.transformer_layers, strict=True),
-        *zip(source.segment_biases, target.segment_biases, strict=True),
-    ]
-    for source_layer, target_layer in pairs:
-        target_layer.set_weights(source_layer.get_weights())
-
-
 def expected_biases(encoder, length, segment_ids):
     """The bias of each layer, or `None`."""
     biases = []

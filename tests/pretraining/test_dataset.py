@@ -73,18 +73,24 @@ def test_batches_continue_with_the_next_epoch_without_a_remainder(sequences, tok
         assert sorted(tokens[23 * epoch : 23 * (epoch + 1)]) == sorted(sequences.tolist())
 
 
+def parts_of(sequences, kind):
+    """The sequences as those of one language, or of two."""
+    return sequences if kind == "one" else {"en": sequences[:15], "de": sequences[15:]}
+
+
+languages = pytest.mark.parametrize("kind", ["one", "languages"])
+
+
 @any_backend
-def test_batches_depend_on_the_seed(sequences, tokenizer):
-    def batches(seed):
-        return [*itertools.islice(masked_lm_dataset(sequences, tokenizer, 5, seed=seed), 4)]
+@languages
+def test_batches_depend_on_the_seed(sequences, tokenizer, kind):
+    def batches(seed, shuffle=True):
+        options = {"seed": seed, "shuffle": shuffle, "repeat": True}
+        return masked_lm_dataset(parts_of(sequences, kind), tokenizer, 5, **options)[:4]
 
-    assert equal(batches(3), batches(3))
+    assert equal(list(batches(3)), list(batches(3)))
     assert restored(batches(3))[0] != restored(batches(4))[0]
-
-    def masks(seed):
-        return restored(masked_lm_dataset(sequences, tokenizer, 5, seed=seed, shuffle=False))[1]
-
-    assert masks(3) != masks(4)
+    assert restored(batches(3, shuffle=False))[1] != restored(batches(4, shuffle=False))[1]
 
 
 @any_backend
@@ -114,19 +120,21 @@ def test_validation_has_the_same_masks_in_each_pass(sequences, tokenizer):
 
 
 @any_backend
+@languages
 @pytest.mark.parametrize("drop_remainder", [True, False])
-def test_any_way_to_read_gives_the_same_batches(sequences, tokenizer, drop_remainder):
+def test_any_way_to_read_gives_the_same_batches(sequences, tokenizer, kind, drop_remainder):
     """From any batch on, as an epoch that repeats, and with threads."""
     arguments = {"batch_size": 5, "drop_remainder": drop_remainder}
-    dataset = masked_lm_dataset(sequences, tokenizer, repeat=True, **arguments)
+    dataset = masked_lm_dataset(parts_of(sequences, kind), tokenizer, repeat=True, **arguments)
     expected = [dataset[i] for i in range(40)]
+    assert not equal(expected[0], expected[1])
     resumed = dataset[7:].repeat()
     assert len(resumed) == sys.maxsize
     assert equal([resumed[i] for i in range(9)], expected[7:16])
     assert equal(list(dataset[7:11]), expected[7:11])
     options = grain.ReadOptions(num_threads=4, prefetch_buffer_size=16)
     assert equal([*itertools.islice(dataset.to_iter_dataset(options), 40)], expected)
-    if drop_remainder:
+    if drop_remainder and kind == "one":
         epoch = masked_lm_dataset(sequences, tokenizer, **arguments)
         assert equal(list(epoch.repeat(2)), expected[:8])
 

@@ -138,21 +138,6 @@ def test_each_language_has_its_own_epochs():
         assert epochs[0] != sorted(epochs[0])
 
 
-def test_batches_are_reproducible_and_can_be_resumed():
-    dataset, again, other = batches(seed=5), batches(seed=5), batches(seed=6)
-    assert rows_of(dataset, 9) == rows_of(again, 9) != rows_of(other, 9)
-    resumed = batches(seed=5)[4:]
-    for found, expected in zip(resumed[0][0].values(), dataset[4][0].values(), strict=True):
-        np.testing.assert_array_equal(found, expected)
-
-
-def test_masks_depend_on_the_seed_and_on_the_batch():
-    masked = [batches(seed=seed, shuffle=False, mask_token_rate=1.0) for seed in (5, 6)]
-    positions = [masked[i][j][0]["mask_positions"].tolist() for i, j in ((0, 0), (1, 0), (0, 1))]
-    assert positions[0] != positions[1]
-    assert positions[0] != positions[2]
-
-
 def test_languages_of_the_same_size_have_different_orders():
     """Otherwise each batch of a parallel corpus would hold a sentence and its translation."""
     rows = rows_of(batches(dict.fromkeys(SIZES, 43)), 13)

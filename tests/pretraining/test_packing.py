@@ -34,18 +34,6 @@ def words(sequences, tokenizer):
     return [" ".join(map(tokenizer.id_to_token, sequence)) for sequence in sequences]
 
 
-def test_long_sentences_are_cut_into_full_pieces(tokenizer):
-    documents = [["aa"], ["bb cc"], ["dd ee ff gg hh ii jj", "kk"]]
-    assert words(pack(documents, tokenizer, 5), tokenizer) == [
-        "[CLS] aa [SEP] [PAD] [PAD]",
-        # The two tokens fit, and the separator before them does not.
-        "[CLS] bb cc [SEP] [PAD]",
-        "[CLS] dd ee ff [SEP]",
-        "[CLS] gg hh ii [SEP]",
-        "[CLS] jj kk [SEP] [PAD]",
-    ]
-
-
 @pytest.mark.parametrize("pad", [0, 90])
 def test_documents_of_a_sequence(tokenizer, pad):
     documents = [["aa"], ["bb cc"], ["dd ee ff gg hh ii jj kk ll", "mm"], ["nn"]]

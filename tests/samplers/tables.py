@@ -1,8 +1,9 @@
 """Random models whose next token depends on the last two tokens, as tables."""
 
-import keras
 import numpy as np
 from keras import ops, tree
+
+from tests.helpers import compiled_program
 
 
 class Tables:
@@ -70,13 +71,15 @@ def model_of(logits, prompt, index):
 
 def compiled_loop(function):
     """`function`, compiled on TensorFlow and JAX, with arrays as arguments."""
-    backend = keras.backend.backend()
-    if backend == "jax":
-        import jax
+    program = compiled_program(function, autograph=False)
+    return lambda *arrays: program(*map(ops.convert_to_tensor, arrays))
 
-        return jax.jit(function)
-    if backend == "tensorflow":
-        import tensorflow as tf
 
-        return tf.function(function, autograph=False)
-    return lambda *arrays: function(*map(ops.convert_to_tensor, arrays))
+def padded(prompts, max_length):
+    """Prompts of different lengths as `token_ids` and `mask`, `(B, T)`."""
+    token_ids = np.zeros((len(prompts), max_length), "int32")
+    mask = np.zeros((len(prompts), max_length), "bool")
+    for row, prompt in enumerate(prompts):
+        token_ids[row, : len(prompt)] = prompt
+        mask[row, : len(prompt)] = True
+    return token_ids, mask

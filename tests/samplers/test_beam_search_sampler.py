@@ -13,7 +13,7 @@ from keras_diet.samplers import BeamSearchSampler
 from keras_diet.samplers.beam_search_sampler import repeat_cache
 from tests.helpers import assert_close, floatx, to_numpy
 from tests.samplers.reference import beam_search, score
-from tests.samplers.tables import Tables, compiled_search, model_of
+from tests.samplers.tables import Tables, compiled_search, model_of, padded
 
 
 def random_tables(rng, batch_size, vocabulary_size, scale=1.5):
@@ -33,16 +33,6 @@ def expected_beams(tables, prompts, max_length, num_beams, alpha, stops):
             sequences[row, k, : len(tokens)] = tokens
             scores[row, k] = value
     return sequences, scores
-
-
-def padded(prompts, max_length):
-    """Prompts of different lengths as `token_ids` and `mask`, `(B, T)`."""
-    token_ids = np.zeros((len(prompts), max_length), "int32")
-    mask = np.zeros((len(prompts), max_length), "bool")
-    for row, prompt in enumerate(prompts):
-        token_ids[row, : len(prompt)] = prompt
-        mask[row, : len(prompt)] = True
-    return token_ids, mask
 
 
 PROMPTS = [(4, 6), (3, 2, 4, 0), (6, 0, 2), (4, 2, 2, 2, 6, 0, 0, 4), (2, 2, 5)]

@@ -1,5 +1,7 @@
 """Trainings that crash and resume in this process, for the tests of `ExactResume`."""
 
+import itertools
+
 import grain
 import keras
 import numpy as np
@@ -10,17 +12,20 @@ EXAMPLES, BATCH_SIZE, EPOCHS = 53, 5, 3
 STEPS = 11  # in an epoch
 
 
-class Crash(keras.callbacks.Callback):
-    """Stop the training after a number of steps, without `on_train_end`."""
+def before(step, function):
+    """A callback that calls a function before a step."""
+    steps = itertools.count()
 
-    def __init__(self, steps):
-        super().__init__()
-        self.steps = steps
+    def call(batch, logs=None):
+        if next(steps) == step:
+            function()
 
-    def on_train_batch_begin(self, batch, logs=None):
-        if not self.steps:
-            raise KeyboardInterrupt
-        self.steps -= 1
+    return keras.callbacks.LambdaCallback(on_train_batch_begin=call)
+
+
+def crash():
+    """Stop the training without `on_train_end`."""
+    raise KeyboardInterrupt
 
 
 class Noisy(keras.utils.PyDataset):
@@ -42,12 +47,11 @@ class Noisy(keras.utils.PyDataset):
 class NoisyEpochs(EpochDataset):
     """Batches with other noise in each epoch."""
 
+    num_batches = STEPS
+
     def __init__(self, x, y, **kwargs):
         super().__init__(**kwargs)
         self.x, self.y = x, y
-
-    def __len__(self):
-        return STEPS
 
     def batch(self, epoch, index):
         rows = slice(BATCH_SIZE * index, BATCH_SIZE * (index + 1))
@@ -90,6 +94,7 @@ def data_of(kind):
 
 def make_model(seed=5, optimizer=None, units=13, outputs=3, model_class=keras.Sequential, **layer):
     """A model whose steps draw random numbers. It has a state beside its weights."""
+    metrics = layer.pop("metrics", ["mae"])
     if seed is not None:
         keras.utils.set_random_seed(seed)
     model = model_class(
@@ -104,7 +109,7 @@ def make_model(seed=5, optimizer=None, units=13, outputs=3, model_class=keras.Se
     # XLA would take longer on TensorFlow than the steps. JAX always compiles.
     jit_compile = False if keras.config.backend() == "tensorflow" else "auto"
     optimizer = optimizer or keras.optimizers.Adam(0.01)
-    model.compile(optimizer, "mse", metrics=["mae"], jit_compile=jit_compile)
+    model.compile(optimizer, "mse", metrics=metrics, jit_compile=jit_compile)
     return model
 
 
@@ -115,7 +120,7 @@ def train(folder, crash_after=None, model=None, data="arrays", callbacks=(), **o
         The model and its history, or `None` if the training crashed after some steps.
     """
     model = model or make_model()
-    callbacks = [*callbacks, *([] if crash_after is None else [Crash(crash_after)])]
+    callbacks = [*callbacks, *([] if crash_after is None else [before(crash_after, crash)])]
     resume = ExactResume(folder, options.pop("save_every", 3))
     options = {**data_of(data), "epochs": EPOCHS, "verbose": 0, **options}
     try:

@@ -15,6 +15,7 @@ from tests.training.resumed import (
     EPOCHS,
     STEPS,
     assert_same,
+    before,
     data_of,
     make_model,
     result,
@@ -96,22 +97,9 @@ def test_only_damaged_checkpoints_are_refused(tmp_path):
         train(tmp_path)
 
 
-class Before(keras.callbacks.Callback):
-    """Call a function before a step."""
-
-    def __init__(self, step, function):
-        super().__init__()
-        self.step, self.function = step, function
-
-    def on_train_batch_begin(self, batch, logs=None):
-        if self.step == 0:
-            self.function()
-        self.step -= 1
-
-
 @pytest.mark.skipif(not os.path.exists("/dev/full"), reason="needs Linux's device that is full")
 def test_a_full_disk_keeps_the_last_checkpoint(tmp_path, uninterrupted):
-    fill = Before(4, lambda: (tmp_path / "unfinished").symlink_to("/dev/full"))
+    fill = before(4, lambda: (tmp_path / "unfinished").symlink_to("/dev/full"))
     with pytest.warns(UserWarning, match=r"could not save step 6 .*No space left.*continues"):
         assert train(tmp_path, callbacks=[fill], crash_after=8) is None
     assert [path.name for path in tmp_path.iterdir()] == ["step_000000000003.npz"]
@@ -129,7 +117,7 @@ def terminate():
 def test_sigterm_saves_and_stops(tmp_path, uninterrupted, step):
     previous = signal.getsignal(signal.SIGTERM)
     with pytest.raises(SystemExit) as error:
-        train(tmp_path, callbacks=[Before(step, terminate)])
+        train(tmp_path, callbacks=[before(step, terminate)])
     assert error.value.code == 128 + signal.SIGTERM
     assert signal.getsignal(signal.SIGTERM) == previous
     assert steps_of(tmp_path)[-1] == step + 1
@@ -169,7 +157,7 @@ def test_a_second_sigterm_and_one_after_an_error_are_handled_as_before(tmp_path)
         terminate()
         assert received.pop() == signal.SIGTERM
         with pytest.raises(SystemExit):
-            train(tmp_path, callbacks=[Before(1, terminate_twice)])
+            train(tmp_path, callbacks=[before(1, terminate_twice)])
     finally:
         signal.signal(signal.SIGTERM, previous)
 
@@ -177,11 +165,15 @@ def test_a_second_sigterm_and_one_after_an_error_are_handled_as_before(tmp_path)
 # === Processes and devices ===
 
 
-def test_another_device_is_refused(tmp_path, monkeypatch):
+def test_other_devices_are_refused(tmp_path, monkeypatch):
     assert train(tmp_path, 4) is None
     monkeypatch.setattr(_backend, "platform", lambda: "tpu")
-    with pytest.raises(ValueError, match=r"device=tpu \(the checkpoint has cpu\)"):
-        train(tmp_path)
+    monkeypatch.setattr(
+        Processes, "devices", property(lambda _: "2", lambda *_: None), raising=False
+    )
+    for devices in (r"device=tpu \(the checkpoint has cpu\)", r"devices=2 \(.* has one\)"):
+        with pytest.raises(ValueError, match=devices):
+            train(tmp_path)
 
 
 def test_processes_with_other_checkpoints_are_refused(tmp_path, monkeypatch):

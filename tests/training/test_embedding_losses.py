@@ -6,7 +6,6 @@ import keras
 import numpy as np
 import pytest
 
-from keras_diet.models import DietBertTextEmbedder
 from keras_diet.training import (
     CoSENTLoss,
     CosineSimilarityLoss,
@@ -15,7 +14,6 @@ from keras_diet.training import (
     MultipleNegativesRankingLoss,
 )
 from tests.helpers import assert_close, floatx, gradients, once, to_numpy
-from tests.models.tiny import random_inputs, tiny_backbone
 
 # Text 1 is the positive of two anchors, and text 0 the anchor of two examples and the positive of
 # the last one. Text 5 is a positive, and a hard negative of another example.
@@ -129,32 +127,6 @@ def test_half_precision(name, rng):
 
 
 @pytest.mark.any_backend
-@pytest.mark.parametrize("name", ["triplets", "cosine", "matryoshka"])
-def test_trains_an_embedder(name, rng):
-    """From token ids `(n, k, T)`, with labels and weights of examples."""
-    loss, labels = LOSSES[name]
-    num_texts = labels.shape[1] if labels.ndim == 2 else 2
-    embedder = DietBertTextEmbedder(tiny_backbone())
-    embedder.compile(keras.optimizers.SGD(1e-5), type(loss).from_config(loss.get_config()))
-    inputs, weights = random_inputs(rng, 5 * num_texts, 7), WEIGHTS.astype("float32")
-    inputs = {key: ids.reshape(5, num_texts, 7) for key, ids in inputs.items()}
-
-    def loss_of(*batches):
-        return embedder.evaluate((batch for batch in batches), verbose=0)
-
-    def part(start, stop):
-        x = {key: array[start:stop] for key, array in inputs.items()}
-        return x, labels[start:stop], weights[start:stop]
-
-    before = loss_of(part(0, 5))
-    embedder.train_on_batch(inputs, labels, weights)
-    assert loss_of(part(0, 5)) < before - 1e-5
-    # Keras weighs batches by their rows.
-    expected = np.average([loss_of(part(0, 2)), loss_of(part(2, 5))], weights=[2, 3])
-    assert loss_of(part(0, 2), part(2, 5)) == pytest.approx(expected, rel=1e-4)
-
-
-@pytest.mark.any_backend
 def test_equals_sentence_transformers(rng):
     import torch
 
@@ -219,13 +191,9 @@ def test_other_shapes_of_embeddings(loss, labels, shape, message, rng):
 
 
 @pytest.mark.any_backend
-def test_scale_must_be_positive():
+def test_refused_arguments():
     for loss in (MultipleNegativesRankingLoss, CoSENTLoss):
         with pytest.raises(ValueError, match=r"`scale` must be .*scale=0"):
             loss(scale=0)
-
-
-@pytest.mark.any_backend
-def test_matryoshka_needs_sizes():
     with pytest.raises(ValueError, match="`dims`"):
         MatryoshkaLoss(CoSENTLoss(), (3, 0))

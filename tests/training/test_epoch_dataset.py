@@ -86,12 +86,6 @@ class SeenNumbers(Numbers):
         return super().batch(epoch, index)
 
 
-def dense():
-    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
-    model.compile("sgd", "mse")
-    return model
-
-
 def assert_reads_three_epochs(seen):
     """Before the first step, Keras may read a batch, and end an epoch."""
     epochs, indices = np.transpose(seen[-9:])
@@ -103,7 +97,9 @@ def test_workers_of_an_epoch_dataset_lose_no_batch():
     """With them, Keras loses the first batch on JAX and PyTorch, and later epochs are shifted."""
     with pytest.warns(UserWarning, match=WARNING):
         data = SeenNumbers(seed=3, workers=3)
-    dense().fit(data, epochs=3, shuffle=False, verbose=0)
+    model = keras.Sequential([keras.Input((1,)), keras.layers.Dense(1)])
+    model.compile("sgd", "mse")
+    model.fit(data, epochs=3, shuffle=False, verbose=0)
     assert_reads_three_epochs(data.seen)
 
 

@@ -19,12 +19,14 @@ from tests.models.tasks import tiny_task
 from tests.models.tiny import TEXTS, random_inputs
 from tests.training.resumed import (
     EPOCHS,
+    EXAMPLES,
     STEPS,
-    Crash,
     Noisy,
     NoisyEpochs,
     assert_continues,
     assert_same,
+    before,
+    crash,
     data_of,
     grain_batches,
     make_arrays,
@@ -113,81 +115,43 @@ def test_arguments_of_fit_mean_what_they_mean_in_keras(tmp_path, options):
     assert_same(result(model, ExactResume(tmp_path, 3).fit(model, **options)), expected)
 
 
-@pytest.mark.any_backend
-def test_nested_inputs_and_labels_in_lists(tmp_path):
-    """A list of arrays is several inputs, a list of numbers is one. Each epoch has a new order."""
-    x, y = make_arrays()
-    first, second = keras.Input((7,), name="a"), keras.Input((), dtype="int32", name="b")
-    seen = []
+X, Y = make_arrays()
+ARRAYS = [X, np.arange(EXAMPLES)], [Y, Y[:, :1]]
+# A list of arrays is several inputs, a list of numbers is one, which Keras does not take.
+LISTS = [X, list(range(EXAMPLES))], ARRAYS[1]
 
-    class Recorder(keras.layers.Layer):
-        def call(self, rows):
-            seen.append(keras.ops.convert_to_numpy(rows).tolist())
-            return rows
 
-    numbers = keras.ops.cast(Recorder()(second), "float32")[:, None]
-    model = keras.Model([first, second], keras.layers.Dense(3)(first) + numbers)
-    model.compile("sgd", "mse")
-    del seen[:]
-    options = {"batch_size": 29, "epochs": 2, "verbose": 0}
-    ExactResume(tmp_path, 3).fit(model, [x, list(range(53))], y, **options)
-    seen = seen[-4:]
-    assert list(map(len, seen)) == [29, 24] * 2
-    epochs = seen[0] + seen[1], seen[2] + seen[3]
-    assert sorted(epochs[0]) == sorted(epochs[1]) == list(range(53))
-    assert epochs[0] != epochs[1] != sorted(epochs[0]) != epochs[0]
+class Batches(keras.utils.PyDataset):
+    num_batches = 3
+
+    def __getitem__(self, index):
+        rows = slice(11 * index, 11 * index + 11)
+        return [[part[rows] for part in parts] for parts in ARRAYS]
 
 
 @pytest.mark.any_backend
-def test_batches_with_lists_of_inputs_and_outputs(tmp_path):
+@pytest.mark.parametrize(
+    "data, of_keras",
+    [(LISTS, ARRAYS), ((Batches(),), (Batches(),))],
+    ids=["arrays", "batches"],
+)
+def test_lists_of_inputs_and_outputs(tmp_path, data, of_keras):
     """Each array of a list is an input or an output, also if their shapes differ."""
-    x, y = make_arrays()
-
-    class Batches(keras.utils.PyDataset):
-        def __len__(self):
-            return 3
-
-        def __getitem__(self, index):
-            rows = slice(11 * index, 11 * index + 11)
-            return [x[rows], x[rows, :4]], [y[rows], y[rows, :1]]
-
-    inputs = [keras.Input((7,)), keras.Input((4,))]
-    outputs = [keras.layers.Dense(3)(inputs[0]), keras.layers.Dense(1)(inputs[1])]
+    inputs = [keras.Input((7,)), keras.Input(())]
+    outputs = [keras.layers.Dense(3)(inputs[0]), keras.layers.Dense(1)(inputs[1][:, None])]
     model = keras.Model(inputs, outputs)
     weights = model.get_weights()
     results = []
-    for fit in (model.fit, functools.partial(ExactResume(tmp_path, 2).fit, model)):
+    resume = functools.partial(ExactResume(tmp_path, 2).fit, model)
+    for fit, columns in ((model.fit, of_keras), (resume, data)):
         model.set_weights(weights)
-        model.compile("sgd", ["mse", "mae"])
-        history = fit(Batches(), epochs=2, shuffle=False, verbose=0)
+        model.compile(keras.optimizers.SGD(1e-4), ["mse", "mae"])
+        history = fit(*columns, epochs=2, shuffle=False, verbose=0)
         results.append(result(model, history))
     assert_same(*results)
 
 
 # === Models, optimizers, metrics and random numbers ===
-
-
-class AddNoise(keras.callbacks.Callback):
-    """Draw one random number before each step, and add it to a weight."""
-
-    def __init__(self, draw):
-        super().__init__()
-        self.draw = draw
-
-    def on_train_batch_begin(self, batch, logs=None):
-        self.model.layers[0].bias.assign_add(self.model.layers[0].bias * 0 + self.draw())
-
-
-@pytest.mark.any_backend
-def test_random_generators_continue(tmp_path):
-    """`random.gauss` and `np.random.normal` draw two numbers, and keep the second one."""
-
-    def run(folder, crash_after=None):
-        callback = AddNoise(lambda: random.gauss(0, 1) + np.random.normal())
-        return train(folder, crash_after, callbacks=[callback])
-
-    # Checkpoints behind an odd number of draws, and behind an even one.
-    assert_continues(run, tmp_path, 4, 4)
 
 
 class UnseededNoise(keras.layers.Layer):
@@ -202,33 +166,29 @@ class UnseededNoise(keras.layers.Layer):
 
 
 @pytest.mark.skipif(keras.config.backend() == "jax", reason="Keras refuses such draws on JAX")
-def test_draws_without_a_seed(tmp_path):
-    """Iterators of PyTorch draw too, one before each epoch and one in each validation."""
+def test_random_generators_continue(tmp_path):
+    """Those of Python and NumPy draw two numbers, and keep the second one.
+
+    Iterators of PyTorch draw too, one before each epoch and one in each validation.
+    """
 
     def run(folder, crash_after=None):
         keras.utils.set_random_seed(5)
         model = keras.Sequential([keras.Input((7,)), keras.layers.Dense(3), UnseededNoise()])
         model.compile("sgd", "mse", jit_compile=JIT)
-        return train(folder, crash_after, model, validation_data=make_arrays())
+        bias = model.layers[0].bias
 
-    assert_continues(run, tmp_path, 12)
+        def add_noise(batch, logs=None):
+            bias.assign_add(0 * bias + random.gauss(0, 1) + np.random.normal())
 
+        noise = keras.callbacks.LambdaCallback(on_train_batch_begin=add_noise)
+        # Code of TensorFlow may draw from them in between.
+        callbacks = [noise] if keras.config.backend() == "torch" else []
+        options = {"callbacks": callbacks, "validation_data": make_arrays()}
+        return train(folder, crash_after, model, **options)
 
-def make_special(kind):
-    adam = keras.optimizers.Adam
-    if kind == "bfloat16":
-        return make_model(dtype="bfloat16")
-    if kind == "ema":
-        return make_model(optimizer=adam(0.01, use_ema=True, ema_momentum=0.7))
-    if kind == "loss scale":
-        return make_model(optimizer=keras.optimizers.LossScaleOptimizer(adam(0.01)))
-    if kind == "accumulation":
-        return make_model(optimizer=adam(0.01, gradient_accumulation_steps=4))
-    if kind == "two optimizers":
-        return make_two_optimizers()
-    model = make_model()
-    model.compile("sgd", "mse", metrics=[keras.metrics.F1Score(threshold=0.1)])
-    return model
+    # Checkpoints behind an odd number of draws, and behind an even one in the second epoch.
+    assert_continues(run, tmp_path, 4, 10)
 
 
 class TwoOptimizers(keras.Sequential):
@@ -255,30 +215,38 @@ def make_two_optimizers(rate=0.02):
     return model
 
 
+ADAM = keras.optimizers.Adam
+SPECIAL = {
+    "bfloat16": lambda: make_model(dtype="bfloat16"),
+    "ema": lambda: make_model(optimizer=ADAM(0.01, use_ema=True, ema_momentum=0.7)),
+    "loss scale": lambda: make_model(optimizer=keras.optimizers.LossScaleOptimizer(ADAM(0.01))),
+    "accumulation": lambda: make_model(optimizer=ADAM(0.01, gradient_accumulation_steps=4)),
+    "two optimizers": make_two_optimizers,
+    "f1": lambda: make_model(metrics=[keras.metrics.F1Score(threshold=0.1)]),
+}
+
+
 @pytest.mark.any_backend
-@pytest.mark.parametrize(
-    "kind", ["bfloat16", "ema", "loss scale", "accumulation", "two optimizers", "f1"]
-)
+@pytest.mark.parametrize("kind", SPECIAL)
 def test_special_models_continue(tmp_path, kind):
     """With `use_ema`, `fit` gives the model averaged weights at its end only."""
 
     def run(folder, crash_after=None):
-        return train(folder, crash_after, make_special(kind))
+        return train(folder, crash_after, SPECIAL[kind]())
 
     expected = assert_continues(run, tmp_path, STEPS + 2)
     assert kind != "f1" or expected["f1_score"].shape == (EPOCHS, 3)
 
 
 @pytest.mark.any_backend("tensorflow")
-@pytest.mark.parametrize("is_wrapped", [False, True])
-def test_a_model_that_its_first_step_builds(tmp_path, is_wrapped):
+def test_a_model_that_its_first_step_builds(tmp_path):
     """On TensorFlow, neither layers nor metrics nor the optimizer have variables before it."""
 
     def run(folder, crash_after=None):
         keras.utils.set_random_seed(5)
         model = keras.Sequential([keras.layers.Dense(4), keras.layers.Dense(3)])
         optimizer = keras.optimizers.Adam(0.01)
-        wrapper = keras.optimizers.LossScaleOptimizer(optimizer) if is_wrapped else optimizer
+        wrapper = keras.optimizers.LossScaleOptimizer(optimizer)
         model.compile(wrapper, "mse", metrics=["mae"], jit_compile=False)
         model.optimizer_of_all = optimizer
         return train(folder, crash_after, model)
@@ -356,19 +324,18 @@ def test_without_a_seed_the_training_continues_too(tmp_path, monkeypatch):
 
 
 @pytest.mark.any_backend
-def test_the_seed_of_a_dataset(tmp_path):
-    """A seed that it drew itself comes from the checkpoint. One that was passed must be equal."""
+def test_the_seeds_of_datasets(tmp_path):
+    """The one that training data drew is in the checkpoint. One that was passed must be equal."""
     x, y = make_arrays()
-    dataset = NoisyEpochs(x, y)
-    assert train(tmp_path / "drawn", 5, data="epoch_dataset", x=dataset) is None
-    other = NoisyEpochs(x, y)
-    assert other.seed != dataset.seed
-    train(tmp_path / "drawn", data="epoch_dataset", x=other)
-    assert other.seed == dataset.seed
-    run = functools.partial(train, tmp_path / "passed", data="epoch_dataset")
-    assert run(5, x=NoisyEpochs(x, y, seed=3)) is None
+    run = functools.partial(train, data="epoch_dataset")
+    data, other, valid = (NoisyEpochs(x, y) for _ in range(3))
+    assert run(tmp_path / "drawn", 5, x=data) is None
+    assert len({each.seed for each in (data, other, valid)}) == 3
+    run(tmp_path / "drawn", x=other, validation_data=valid)
+    assert data.seed == other.seed == valid.seed
+    assert run(tmp_path / "passed", 5, x=NoisyEpochs(x, y, seed=3)) is None
     with pytest.raises(ValueError, match=r"seed of the data=4 \(the checkpoint has 3\)"):
-        run(x=NoisyEpochs(x, y, seed=4))
+        run(tmp_path / "passed", x=NoisyEpochs(x, y, seed=4))
 
 
 @pytest.mark.any_backend
@@ -403,26 +370,6 @@ def test_what_a_dataset_draws_depends_on_seed_epoch_and_index():
 
 
 @pytest.mark.any_backend
-def test_validation_data_without_a_seed_is_the_same_after_a_crash(tmp_path):
-    """The weights do not change, so only other validation data could change the loss."""
-    x, y = make_arrays()
-    first, second = NoisyEpochs(x, y), NoisyEpochs(x, y)
-    assert first.seed != second.seed
-
-    def run(data, crash_after=None):
-        keras.utils.set_random_seed(5)
-        model = keras.Sequential([keras.Input((7,)), keras.layers.Dense(3)])
-        model.compile(keras.optimizers.SGD(0.0), "mse")
-        return train(tmp_path, crash_after, model, validation_data=data)
-
-    assert run(first, 2 * STEPS + 4) is None
-    _, history = run(second)
-    losses = history.history["val_loss"]
-    assert len(losses) == EPOCHS
-    assert len(set(losses)) == 1, "the validation data has another seed after the crash"
-
-
-@pytest.mark.any_backend
 def test_tensors_that_record_gradients(tmp_path, uninterrupted):
     import torch
 
@@ -433,32 +380,20 @@ def test_tensors_that_record_gradients(tmp_path, uninterrupted):
 # === Other callbacks, and the end of a training ===
 
 
-class Recorder(keras.callbacks.Callback):
-    def __init__(self):
-        super().__init__()
-        self.seen = []
-
-    def on_train_begin(self, logs=None):
-        self.seen.append("begin")
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.seen.append(f"epoch {epoch}")
-
-    def on_train_batch_end(self, batch, logs=None):
-        self.seen.append(batch)
-
-    def on_train_end(self, logs=None):
-        self.seen.append("end")
-
-
 @pytest.mark.any_backend
 def test_other_callbacks_see_one_training(tmp_path):
     assert train(tmp_path, STEPS + 5) is None
-    recorder = Recorder()
+    seen = []
+    recorder = keras.callbacks.LambdaCallback(
+        on_train_begin=lambda logs: seen.append("begin"),
+        on_epoch_begin=lambda epoch, logs: seen.append(f"epoch {epoch}"),
+        on_train_batch_end=lambda batch, logs: seen.append(batch),
+        on_train_end=lambda logs: seen.append("end"),
+    )
     train(tmp_path, callbacks=[recorder])
     numbers = list(range(STEPS))
     assert recorder.params["steps"] == STEPS
-    assert recorder.seen == ["begin", "epoch 1", *numbers[4:], "epoch 2", *numbers, "end"]
+    assert seen == ["begin", "epoch 1", *numbers[4:], "epoch 2", *numbers, "end"]
 
 
 @pytest.mark.any_backend
@@ -479,7 +414,7 @@ def test_a_callback_that_changes_the_rate(tmp_path, step):
 def test_a_finished_training_is_not_trained_again(tmp_path, uninterrupted, epochs):
     train(tmp_path)
     with pytest.warns(UserWarning, match=rf"{tmp_path} holds a training that has finished its"):
-        found = train(tmp_path, epochs=epochs, callbacks=[Crash(0)])
+        found = train(tmp_path, epochs=epochs, callbacks=[before(0, crash)])
     assert_same(result(*found), uninterrupted)
 
 
@@ -491,24 +426,19 @@ def test_more_epochs_continue_a_finished_training(tmp_path, uninterrupted):
     assert_same(result(*found), uninterrupted)
 
 
-class StopIn(keras.callbacks.Callback):
-    def __init__(self, epoch, batch):
-        super().__init__()
-        self.place, self.epoch = (epoch, batch), None
-
-    def on_epoch_begin(self, epoch, logs=None):
-        self.epoch = epoch
-
-    def on_train_batch_end(self, batch, logs=None):
-        if (self.epoch, batch) == self.place:
-            self.model.stop_training = True
-
-
 @pytest.mark.any_backend
-@pytest.mark.parametrize("data", ["arrays", "grain iterator in steps"])
-def test_a_training_that_was_stopped_early_is_finished(tmp_path, data):
+@pytest.mark.parametrize("data, steps", [("arrays", 17), ("grain iterator in steps", 13)])
+def test_a_training_that_was_stopped_early_is_finished(tmp_path, data, steps):
+    """Within the second epoch."""
+
     def run(folder, crash_after=None):
-        return train(folder, crash_after, data=data, callbacks=[StopIn(1, 5)])
+        model = make_model()
+
+        def stop(batch, logs=None):
+            model.stop_training = int(model.optimizer.iterations) == steps
+
+        callbacks = [keras.callbacks.LambdaCallback(on_train_batch_end=stop)]
+        return train(folder, crash_after, model, data=data, callbacks=callbacks)
 
     expected = assert_continues(run, tmp_path, 10)
     assert expected["epochs"].tolist() == [0, 1]
@@ -562,6 +492,7 @@ def crashed(tmp_path_factory):
         ),
         ("arrays", lambda: {"x": make_arrays()[0] + 1}, "with first batch=checksum"),
         ("arrays", lambda: {"y": changed_at(52)}, "with last batch=checksum"),
+        ("arrays", lambda: {"class_weight": {0: 2.0}}, "class_weight=.* has None"),
         ("arrays", lambda: {"shuffle": True}, r"shuffle=True \(the checkpoint has False\)"),
         ("arrays", lambda: {"steps_per_epoch": 9}, r"steps in an epoch=9 \(the checkpoint has 11"),
         ("arrays", lambda: {"model": make_model(optimizer="sgd")}, "optimizer=SGD .*has Adam"),

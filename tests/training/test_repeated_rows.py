@@ -61,7 +61,7 @@ def test_tables_of_layers_in_a_model_of_a_user(rng, name):
         return ops.sum(outputs * factors)
 
     optimizer = keras.optimizers.Adam(RATE, epsilon=1e-12)
-    model.compile(optimizer, lambda _, outputs: loss(outputs), jit_compile=False)
+    model.compile(optimizer, lambda _, outputs: loss(outputs), run_eagerly=True)
     assert_tables_move_by_the_rate(
         model,
         {key: ops.convert_to_tensor(array) for key, array in data.items()},
@@ -89,7 +89,7 @@ def test_tokens_positions_and_segments_of_a_task(rng):
     for weight in task.weights:
         weight.assign(rng.normal(scale=0.5, size=weight.shape))
     of_labels = keras.losses.SparseCategoricalCrossentropy(from_logits=True)
-    task.compile(keras.optimizers.Adam(RATE, epsilon=1e-12), of_labels, jit_compile=False)
+    task.compile(keras.optimizers.Adam(RATE, epsilon=1e-12), of_labels, run_eagerly=True)
     inputs, labels = make_data(rng)
     assert_tables_move_by_the_rate(
         task,

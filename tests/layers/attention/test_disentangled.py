@@ -50,6 +50,7 @@ def make_attentions(table):
     return first, DisentangledMultiHeadAttention(NUM_HEADS, KEY_DIM, table=first.table)
 
 
+@pytest.mark.any_backend
 @pytest.mark.parametrize("table", [None, PositionTable(512)], ids=["of a layer", "of the user"])
 @pytest.mark.parametrize("in_blocks", [False, True], ids=["attention", "blocks"])
 def test_layers_of_a_loaded_model_share_a_table(rng, tmp_path, in_blocks, table):
@@ -74,20 +75,6 @@ def test_layers_of_a_loaded_model_share_a_table(rng, tmp_path, in_blocks, table)
 def test_a_copy_of_a_layer_has_its_own_table():
     layer = make_attentions(None)[1]
     assert DisentangledMultiHeadAttention.from_config(layer.get_config()).table is not layer.table
-
-
-@pytest.mark.any_backend
-def test_regularizers_and_constraints_reach_the_projections_of_the_table():
-    arguments = {
-        **{"kernel_regularizer": "l1", "bias_regularizer": "l2"},
-        **{"kernel_constraint": "unit_norm", "bias_constraint": "non_neg"},
-    }
-    attention = DisentangledMultiHeadAttention(3, 4, share_projections=False, **arguments)
-    attention.build((2, LENGTH, HIDDEN), (2, LENGTH, HIDDEN))
-    for name in arguments:
-        assert getattr(attention.query_dense, name) is not None
-        kinds = [type(getattr(each, name)) for each in attention.position_denses.values()]
-        assert kinds == 2 * [type(getattr(attention.query_dense, name))], name
 
 
 @pytest.mark.any_backend

@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 
 from keras_diet import layers
-from tests.helpers import once
+from tests.helpers import once, to_numpy
 from tests.layers.bias_layers import BIAS_LAYERS
 
 NUM_HEADS, QUERIES, KEYS = 8, 5, 41
@@ -17,7 +17,8 @@ LAYERS = [
 ]
 
 
-def outputs(name, dtype, start, is_cached=False, **options):
+def outputs(name, dtype, start, is_cached=False):
+    """The outputs of a kernel, and probabilities."""
     keras.utils.set_random_seed(4)
     bias = BIAS_LAYERS[name].layer(
         NUM_HEADS, **{**BIAS_LAYERS[name].sizes, "max_length": 700, "dtype": dtype}
@@ -30,41 +31,22 @@ def outputs(name, dtype, start, is_cached=False, **options):
     attention = layers.BiasedMultiHeadAttention(NUM_HEADS, 8, dtype=dtype)
     rng = np.random.default_rng(6)
     query, key = (rng.normal(size=(2, n, 64)).astype("float32") for n in (QUERIES, KEYS))
-    result = attention(query, key, attention_bias=bias, start_index=start, **options)
-    result = result[1] if options else result
-    return keras.ops.convert_to_numpy(keras.ops.cast(result, "float32"))
+    options = {"attention_bias": bias, "start_index": start}
+    _, probabilities = attention(query, key, return_attention_scores=True, **options)
+    return to_numpy(attention(query, key, **options)), to_numpy(probabilities)
 
 
-on_kinds = pytest.mark.parametrize(
-    "name", ["alibi", *once(*(name for name in LAYERS if name != "alibi"))]
-)
-
-
-@on_kinds
+@pytest.mark.parametrize("name", ["alibi", *once(*(name for name in LAYERS if name != "alibi"))])
 @pytest.mark.parametrize(
     "policy, is_cached", [("mixed_bfloat16", False), *once(("mixed_float16", True))]
 )
-def test_probabilities(name, is_cached, policy):
-    far, near = (
-        np.abs(
-            np.subtract(
-                *(
-                    outputs(name, dtype, start, is_cached, return_attention_scores=True)
-                    for dtype in ("float32", policy)
-                )
-            )
-        )
-        .sum(-1)
-        .max()
-        for start in (650, 35)
-    )
+def test_errors(name, is_cached, policy):
+    def errors(start):
+        """What half precision changes in outputs, and in the probabilities of a query."""
+        exact, found = (outputs(name, each, start, is_cached) for each in ("float32", policy))
+        of_outputs, of_probabilities = (np.abs(a - b) for a, b in zip(exact, found, strict=True))
+        return of_outputs.max(), of_probabilities.sum(axis=-1).max()
+
     # Processors round products differently, near the diagonal and far from it.
-    assert far < 2 * near
-
-
-@on_kinds
-def test_outputs_of_the_kernel_in_bfloat16(name):
-    expected, actual = (outputs(name, dtype, 650) for dtype in ("float32", "mixed_bfloat16"))
-    near_expected, near = (outputs(name, dtype, 35) for dtype in ("float32", "mixed_bfloat16"))
-    rounding = np.abs(near - near_expected).max()
-    assert np.abs(actual - expected).max() < 2 * rounding
+    for far, near in zip(errors(650), errors(35), strict=True):
+        assert far < 2 * near

@@ -62,21 +62,6 @@ def test_probabilities_of_large_scores(rng, biases, dtype):
     assert_close(to_numpy(scores).sum(axis=-1), np.ones(SHAPE[:-1]), 1e-2)
 
 
-@pytest.mark.parametrize("dtype", ["mixed_float16", "mixed_bfloat16"])
-@pytest.mark.parametrize("return_attention_scores", [False, True])
-def test_moderate_scores_equal_float32(rng, return_attention_scores, dtype):
-    """The bias is not rounded away: half precision costs no more than its rounding."""
-    x = rng.normal(size=(BATCH, LENGTH, HIDDEN)).astype("float32")
-    options = {
-        "attention_bias": rng.normal(size=SHAPE).astype("float32"),
-        "attention_mask": PADDING_MASK,
-        "return_attention_scores": return_attention_scores,
-    }
-    half, full = (make(policy)(x, x, **options) for policy in (dtype, "float32"))
-    tolerance = 5e-3 if dtype == "mixed_float16" else 4e-2
-    keras.tree.map_structure(lambda *pair: assert_close(*pair, tolerance), half, full)
-
-
 @any_backend
 @pytest.mark.parametrize("dtype", ["float16", "mixed_float16"])
 def test_products_above_the_largest_float16(dtype):

@@ -349,16 +349,20 @@ def encoder_and_inputs(rng, implementation, num_layers=4, **kwargs):
     return randomize(encoder, rng, 0.2), inputs
 
 
-@pytest.mark.parametrize("position_encoding", ["diet_abs", "tupe_rel"])
-def test_an_encoder_is_the_same(rng, position_encoding):
-    options = {"position_encoding": position_encoding}
+def indexed_and_full(rng, **options):
+    """An encoder with a kernel of indices, and one with all scores and the same weights."""
     encoder, inputs = encoder_and_inputs(rng, "indexed", **options)
     plain, _ = encoder_and_inputs(rng, "full", **options)
     plain.set_weights(encoder.get_weights())
-    valid = PADDING[..., None]
+    return (encoder, plain), inputs
+
+
+@pytest.mark.parametrize("position_encoding", ["diet_abs", "tupe_rel"])
+def test_an_encoder_is_the_same(rng, position_encoding):
+    encoders, inputs = indexed_and_full(rng, position_encoding=position_encoding)
     with without_gradients():
-        found, expected = (to_numpy(each(**inputs)) for each in (encoder, plain))
-    assert_close(np.where(valid, found, 0), np.where(valid, expected, 0), 5e-5)
+        found, expected = (to_numpy(each(**inputs)) * PADDING[..., None] for each in encoders)
+    assert_close(found, expected, 5e-5)
 
 
 @on_torch
@@ -379,35 +383,15 @@ def test_block_masks_are_made_once_for_all_layers(rng, monkeypatch):
 @on_jax
 def test_gradients_of_an_encoder_are_the_same(rng):
     """Its blocks are computed again for the gradient."""
-    options = {"position_encoding": "tupe_rel", "num_layers": 1}
-    encoder, inputs = encoder_and_inputs(rng, "indexed", recompute="block", **options)
-    plain, _ = encoder_and_inputs(rng, "full", **options)
-    plain.set_weights(encoder.get_weights())
+    options = {"position_encoding": "tupe_rel", "num_layers": 1, "recompute": "block"}
+    encoders, inputs = indexed_and_full(rng, **options)
     weights = rng.normal(size=(BATCH, LENGTH, HIDDEN)).astype("float32") * PADDING[..., None]
     found, expected = (
         gradients(
             lambda each=each: ops.sum(each(**inputs, training=True) * weights),
             each.trainable_variables,
         )
-        for each in (encoder, plain)
+        for each in encoders
     )
     for ours, theirs in zip(found, expected, strict=True):
         assert_close(ours, theirs, 1e-3)
-
-
-def test_other_programs_compute_what_a_kernel_does_not(rng):
-    """Dropout of probabilities, scores that are returned, and other masks."""
-    layer = BiasedMultiHeadAttention(NUM_HEADS, KEY_DIM, dropout=0.1)
-    plans = {
-        "dropout": ({}, {"training": True}),
-        "probabilities": ({}, {"return_attention_scores": True}),
-        "pairs": ({"attention_mask": np.ones((LENGTH, LENGTH), "bool")}, {}),
-        "start": ({"start_index": 3}, {}),
-        "bias": ({"bias": np.zeros((LENGTH, LENGTH), "float32")}, {}),
-        "memory": ({}, {"reads_memory": True}),
-    }
-    for name, (terms, options) in plans.items():
-        plan = layer.plan(
-            ScoreTerms(**terms), (BATCH, LENGTH, 3), implementation="indexed", **options
-        )
-        assert plan.program in ("scores", "kernel"), name

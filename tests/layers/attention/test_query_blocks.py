@@ -176,33 +176,6 @@ def test_gradients_with_dropout_are_those_of_the_same_masks(rng):
     np.testing.assert_allclose(sum(np.abs(gradient).sum() for gradient in found), slope, rtol=1e-2)
 
 
-@pytest.mark.skipif(keras.backend.backend() != "tensorflow", reason="a graph for any length")
-@pytest.mark.parametrize("bias, length", [("layer", 7), ("rows", 6), ("rows", 2)])
-def test_one_graph_for_all_lengths(rng, bias, length):
-    import tensorflow as tf
-
-    attention, terms = make_attention(rng), features_and_masks(rng, MAX_LENGTH)
-    layer, rows = absolute(rng), tf.constant(normal(rng, NUM_HEADS, MAX_LENGTH, KEYS))
-    features, mask = terms["attention_features"], tf.constant(terms["attention_mask"])
-
-    def attend(query, value, block_size=BLOCK_SIZE):
-        length = ops.shape(query)[1]
-        return attention(
-            query,
-            value,
-            attention_bias=layer if bias == "layer" else rows[:, :length],
-            attention_features=(tf.constant(features[0])[:, :length], features[1]),
-            attention_mask=mask[:, :length],
-            use_causal_mask=True,
-            block_size=block_size,
-        )
-
-    specs = [tf.TensorSpec((None, None, HIDDEN)), tf.TensorSpec((None, KEYS, HIDDEN))]
-    query, value = normal(rng, BATCH, length, HIDDEN), normal(rng, BATCH, KEYS, HIDDEN)
-    found = tf.function(attend, input_signature=specs)(query, value)
-    assert_close(found, attend(query, value, None))
-
-
 @any_backend
 def test_a_layer_with_state_is_refused(rng):
     """Its rows would be others each time they are computed."""

@@ -40,7 +40,6 @@ from tests.layers.attention.variants import (
 )
 
 all_variants = pytest.mark.parametrize("name", VARIANTS)
-with_pairs = pytest.mark.parametrize("name", WITH_PAIRS)
 any_backend = pytest.mark.any_backend
 
 
@@ -255,9 +254,11 @@ def test_as_a_layer(rng, name, returns_scores):
         zero_gradient=variant.zero_gradient,
         **masks,
     )
-    if name == "transformer_xl":
-        assert attention.position_dense.kernel_regularizer is not None
-        assert attention.position_dense.kernel_constraint is not None
+    for layer in attention._flatten_layers():
+        if isinstance(layer, keras.layers.EinsumDense):
+            assert None not in (layer.kernel_regularizer, layer.kernel_constraint), layer.path
+            if layer.bias is not None:
+                assert None not in (layer.bias_regularizer, layer.bias_constraint), layer.path
 
 
 # === What one layer does and the others do not ===
@@ -275,30 +276,19 @@ def test_rotations_are_in_float32(dtype):
     np.testing.assert_array_equal(to_numpy(attention.rotate(heads, angles))[0, :, 0], rounded)
 
 
-LENGTH = "original_max_position_embeddings"
-SCALINGS = {
-    "linear": {},
-    "dynamic": {LENGTH: 7},
-    # The pairs turn 22, 5.6, 1.4 and 0.35 times in 140 tokens.
-    "yarn": {LENGTH: 140, "beta_fast": 6.0, "beta_slow": 0.5},
-}
-
-
-@pytest.mark.parametrize("kind", SCALINGS)
-def test_scaled_angles(kind):
-    """The first numbers of a pair become the cosines of `transformers`, times its factor."""
+@any_backend
+def test_defaults_of_yarn():
+    """`tests/models/test_trained_encoders.py` has other scalings of angles, and arguments."""
     transformers = pytest.importorskip("transformers")
-    config = transformers.GteConfig(hidden_size=8, num_attention_heads=1, max_position_embeddings=7)
-    scaling = {"rope_type": kind, "factor": 3.0, **SCALINGS[kind]}
+    scaling = {"rope_type": "yarn", "factor": 3.0, "original_max_position_embeddings": 140}
+    config = transformers.GteConfig(hidden_size=8, num_attention_heads=1)
     config.rope_parameters = {**scaling, "rope_theta": 256.0}
-    initialize = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS[kind]
-    theirs, factor = initialize(config, seq_len=11)
+    theirs, factor = transformers.modeling_rope_utils.ROPE_INIT_FUNCTIONS["yarn"](config)
     attention = RotaryMultiHeadAttention(1, 8, max_wavelength=256.0, rope_scaling=scaling)
     heads = np.tile([1.0] * 4 + [0.0] * 4, (1, 11, 1, 1)).astype("float32")
-    actual = to_numpy(attention.rotate(heads, np.arange(11)))[0, :, 0]
     angles = np.arange(11)[:, None] * theirs.numpy()
     expected = factor * np.concatenate([np.cos(angles), np.sin(angles)], axis=-1)
-    assert_close(actual, expected, 1e-5)
+    assert_close(attention.rotate(heads, np.arange(11))[0, :, 0], expected)
 
 
 @any_backend

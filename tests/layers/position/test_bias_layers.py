@@ -40,7 +40,6 @@ SHARING = [name for name, spec in BIAS_LAYERS.items() if spec.takes("share_heads
 VARIANTS = [(name, False) for name in ALL] + [(name, True) for name in SHARING]
 every_bias = pytest.mark.parametrize("name", ALL)
 OF_POSITIONS = [name for name, spec in BIAS_LAYERS.items() if not spec.reads_content]
-every_bias_of_positions = pytest.mark.parametrize("name", OF_POSITIONS)
 every_variant = pytest.mark.parametrize("name, share_heads", VARIANTS)
 
 
@@ -133,7 +132,7 @@ def test_what_a_layer_can_do_is_in_the_table(rng, name, share_heads):
 
 
 @pytest.mark.any_backend
-@every_bias_of_positions
+@pytest.mark.parametrize("name", OF_POSITIONS)
 def test_only_the_lengths_are_read(rng, name):
     bias = make_bias(name, rng)
     expected = bias(sequence(5))

@@ -9,9 +9,6 @@ from tests import reference
 from tests.helpers import assert_close, check_layer, randomize, to_numpy
 
 NUM_HEADS = 5
-variants = pytest.mark.parametrize(
-    "num_segments, share_heads", [(1, False), (2, True), (2, False), (3, True), (3, False)]
-)
 
 
 def make(rng, num_segments=2, **kwargs):
@@ -29,7 +26,9 @@ def expected_bias(bias, *segment_ids):
     return reference.segment_bias(embedding, *segment_ids, num_heads=NUM_HEADS)
 
 
-@variants
+@pytest.mark.parametrize(
+    "num_segments, share_heads", [(1, False), (2, True), (2, False), (3, True), (3, False)]
+)
 def test_scores_and_features(rng, num_segments, share_heads):
     bias = make(rng, num_segments, share_heads=share_heads)
     heads = 1 if share_heads else NUM_HEADS

@@ -1,4 +1,4 @@
-"""`BiasedTransformerEncoder` and `BiasedTransformerDecoder` against the reference and KerasHub."""
+"""What the contract of stacks does not say of their blocks: arguments, dropout, saving."""
 
 import functools
 
@@ -18,8 +18,7 @@ from tests import reference
 from tests.helpers import (
     assert_close,
     block_weights,
-    check_layer,
-    decoder_block_weights,
+    check_config,
     norm_weights,
     normal,
     once,
@@ -33,10 +32,10 @@ MASK = VALID[:, None] & (np.random.default_rng(5).random((BATCH, LENGTH, LENGTH)
 MASK |= np.eye(LENGTH, dtype="bool")
 CAUSAL = np.tri(LENGTH, dtype="bool")
 PADDING = VALID[:, None, None]
-some_norms = pytest.mark.parametrize("normalize_first", [True, *once(False)])
 any_backend = pytest.mark.any_backend
 # No argument has its default value.
 ARGUMENTS = {
+    "normalize_first": True,
     "dropout": 0.3,
     "activation": "tanh",
     "layer_norm_epsilon": 1e-4,
@@ -79,27 +78,18 @@ def decoder_inputs(rng):
 # === Encoder ===
 
 
-@some_norms
-def test_encoder_equals_reference(rng, normalize_first):
-    x, bias = encoder_inputs(rng)
-    # Keras's "gelu" is the exact one.
-    block = encoder_block(rng, normalize_first=normalize_first, layer_norm_epsilon=0.3)
+def test_arguments_of_an_encoder_are_terms(rng):
+    """`test_stacks.py` compares blocks, which get terms there, with the reference."""
+    (x, bias), block = encoder_inputs(rng), encoder_block(rng)
+    expected = block(x, score_terms=ScoreTerms(bias, (), VALID, MASK, is_causal=True))
     masks = {"attention_mask": MASK.astype("int32"), "padding_mask": VALID}
     arguments = {"attention_bias": bias, "use_causal_mask": True, **masks}
-    mask = MASK[:, None] & CAUSAL & PADDING
-    expected = reference.encoder_block(
-        *(x, block_weights(block), bias, mask),
-        normalize_first=normalize_first,
-        activation=reference.gelu_exact,
-        epsilon=0.3,
-    )
     assert_close(block(x, **arguments), expected)
     output, scores = block(x, return_attention_scores=True, **arguments)
     assert_close(output, expected)
     assert_close(to_numpy(scores).sum(axis=-1), np.ones((BATCH, NUM_HEADS, LENGTH)))
+    mask = MASK[:, None] & CAUSAL & PADDING
     assert not to_numpy(scores)[~np.broadcast_to(mask, scores.shape)].any()
-    terms = ScoreTerms(bias, (), VALID, MASK, is_causal=True)
-    assert_close(block(x, score_terms=terms), expected)
 
 
 @any_backend
@@ -158,23 +148,6 @@ def test_dropout_leaves_the_residual(rng, normalize_first):
     assert_close(block(x, attention_bias=bias, training=True), expected)
 
 
-def test_encoder_as_a_layer(rng):
-    x, bias = encoder_inputs(rng)
-    attention = RelativeMultiHeadAttention(NUM_HEADS, 2, max_distance=4, name="own")
-    block = BiasedTransformerEncoder(
-        INTERMEDIATE, NUM_HEADS, normalize_first=True, self_attention=attention, **ARGUMENTS
-    )
-    check_layer(
-        *(block, x),
-        attention_bias=bias,
-        attention_mask=MASK,
-        return_attention_scores=True,
-        # Adds the same to the scores of all keys, which softmax removes.
-        zero_gradient=["key/bias"],
-        policies=(),
-    )
-
-
 @pytest.mark.parametrize(
     "normalization", ["rms_norm", *once("layer_norm", "layer_norm_without_beta")]
 )
@@ -206,18 +179,11 @@ def test_activation_dropout_drops_the_hidden_units_only(rng, gated):
 # === Decoder ===
 
 
-@some_norms
-def test_decoder_equals_reference(rng, normalize_first):
-    options = {"normalize_first": normalize_first}
-    block = decoder_block(rng, activation="tanh", layer_norm_epsilon=0.3, **options)
-    target, source, biases = decoder_inputs(rng)
-    expected = reference.decoder_block(
-        *(target, source, decoder_block_weights(block), *biases.values()),
-        *(PADDING, SOURCE_VALID[:, None, None]),
-        epsilon=0.3,
-        activation=np.tanh,
-        **options,
-    )
+def test_arguments_of_a_decoder_are_terms(rng):
+    block, (target, source, biases) = decoder_block(rng), decoder_inputs(rng)
+    terms = ScoreTerms(biases["attention_bias"], padding_mask=VALID, is_causal=True)
+    cross_terms = ScoreTerms(biases["cross_attention_bias"], padding_mask=SOURCE_VALID)
+    expected = block(target, source, score_terms=terms, cross_score_terms=cross_terms)
     assert_close(block(target, source, **biases, **PADDINGS), expected)
     integers = {name: mask.astype("int32") for name, mask in PADDINGS.items()}
     output, scores, cross_scores = block(
@@ -227,10 +193,6 @@ def test_decoder_equals_reference(rng, normalize_first):
     assert not to_numpy(scores)[~np.broadcast_to(PADDING & CAUSAL, scores.shape)].any()
     assert_close(to_numpy(cross_scores).sum(axis=-1), np.ones((BATCH, NUM_HEADS, LENGTH)))
     assert not to_numpy(cross_scores)[1, ..., 4:].any()
-    terms = ScoreTerms(biases["attention_bias"], padding_mask=VALID, is_causal=True)
-    cross_terms = ScoreTerms(biases["cross_attention_bias"], padding_mask=SOURCE_VALID)
-    found = block(target, source, score_terms=terms, cross_score_terms=cross_terms)
-    assert_close(found, expected)
 
 
 @any_backend
@@ -251,17 +213,12 @@ def test_score_terms_have_the_position_of_a_step(rng):
     assert_close(step, expected[:, 3:])
 
 
-def test_decoder_as_a_layer(rng):
-    attention = BiasedMultiHeadAttention(NUM_HEADS, 4, name="cross_attention")
-    block = BiasedTransformerDecoder(
-        INTERMEDIATE, NUM_HEADS, normalize_first=True, cross_attention=attention, **ARGUMENTS
-    )
-    target, source, biases = decoder_inputs(rng)
-    check_layer(
-        *(block, target, source),
-        **biases,
-        **PADDINGS,
-        return_attention_scores=True,
-        zero_gradient=["key/bias"],
-        policies=(),
-    )
+@any_backend
+def test_configurations():
+    own = RelativeMultiHeadAttention(NUM_HEADS, 2, max_distance=4)
+    cross = BiasedMultiHeadAttention(NUM_HEADS, 4)
+    for block in (
+        BiasedTransformerEncoder(INTERMEDIATE, NUM_HEADS, self_attention=own, **ARGUMENTS),
+        BiasedTransformerDecoder(INTERMEDIATE, NUM_HEADS, cross_attention=cross, **ARGUMENTS),
+    ):
+        check_config(block)

@@ -9,12 +9,11 @@ from keras_diet import _backend, layers
 from tests.helpers import assert_close, gradients, normal, once, randomize, to_numpy, weighted_sum
 from tests.layers import diet_decoders
 from tests.layers.bias_layers import BIAS_LAYERS, make_bias
-from tests.layers.diet_encoders import BATCH, make_encoder
+from tests.layers.diet_encoders import BATCH
 
 LENGTH, HIDDEN, NUM_HEADS = 7, 5, 3
 NAMES = [name for name, spec in BIAS_LAYERS.items() if spec.reads_content]
 any_backend = pytest.mark.any_backend
-IDS = np.array([[1, 1, 2, 2, 2], [3, 3, 3, 3, 4]], "int32")
 
 
 def make_attention(rng, **kwargs):
@@ -152,24 +151,3 @@ def test_curves_are_those_of_inkling(rng):
         positions = torch.arange(start, start + 5), torch.arange(9)
         expected = theirs(torch.tensor(states), *positions)
     assert_close(bias(x, np.zeros((2, 9, 1)), start_index=start), expected.numpy(), 2e-6)
-
-
-@keras.saving.register_keras_serializable("keras_diet_tests")
-class Products(layers.PositionBias):
-    """Products of the states of queries and keys. They do not depend on positions."""
-
-    reads_content = True
-
-    def compute_scores(self, query, key, start_index):
-        return ops.matmul(query, ops.swapaxes(key, 1, 2))[:, None]
-
-
-@any_backend
-def test_documents_need_scores_of_distances(rng, monkeypatch):
-    encoder = make_encoder(rng, position_encoding=Products(NUM_HEADS, 7))
-    x = normal(rng, 1, 5, 6)
-    with pytest.raises(ValueError, match=r"must depend on positions only.*`distance_only = True`"):
-        encoder(x, document_ids=IDS[:1])
-    monkeypatch.setattr(Products, "distance_only", True)
-    found = to_numpy(encoder(x, document_ids=IDS[:1]))
-    assert_close(found[:, :2], encoder(x[:, :2]))

@@ -3,7 +3,6 @@
 import keras
 import numpy as np
 import pytest
-from keras import ops
 
 from keras_diet import layers
 from keras_diet.layers import CoordinateBias, DietDecoder, DietEncoder, cache_positions
@@ -12,7 +11,6 @@ from tests.helpers import (
     assert_close,
     check_layer,
     gradients,
-    once,
     randomize,
     to_numpy,
     weighted_sum,
@@ -74,37 +72,6 @@ def test_the_layer():
 
 
 @any_backend
-def test_equals_layoutlmv3_of_hugging_face(rng):
-    import torch
-
-    pytest.importorskip("transformers")
-    from transformers import LayoutLMv3Config
-    from transformers.models.layoutlmv3.modeling_layoutlmv3 import LayoutLMv3Encoder
-
-    sizes = {"max_rel_pos": 13, "rel_pos_bins": 8, "max_rel_2d_pos": 31, "rel_2d_pos_bins": 12}
-    config = LayoutLMv3Config(
-        hidden_size=NUM_HEADS, num_attention_heads=NUM_HEADS, num_hidden_layers=0, **sizes
-    )
-    theirs = LayoutLMv3Encoder(config)
-    arguments = [(8, 13, 40), (12, 31, 100), (12, 31, 100)]
-    biases = [
-        layers.BucketedRelativePositionBias(NUM_HEADS, bins, largest, max_length=length)
-        for bins, largest, length in arguments
-    ]
-    bias = CoordinateBias(biases)
-    bias.build()
-    tables = (theirs.rel_pos_bias, theirs.rel_pos_x_bias, theirs.rel_pos_y_bias)
-    for weight, table in zip(randomize(bias, rng).weights, tables, strict=True):
-        table.weight.data.copy_(torch.tensor(to_numpy(weight).T))
-    index = torch.tensor(rng.integers(40, size=(2, 9)))
-    boxes = torch.tensor(rng.integers(100, size=(2, 9, 4)))
-    with torch.no_grad():
-        expected = theirs._cal_1d_pos_emb(index) + theirs._cal_2d_pos_emb(boxes)
-    coordinates = np.stack([index, boxes[..., 0], boxes[..., 3]], axis=-1)
-    assert_close(bias(coordinates), expected.numpy(), 1e-6)
-
-
-@any_backend
 def test_equals_swin_of_hugging_face(rng):
     """One axis with the coordinate `y (2 W - 1) + x` has a score for each pair of distances."""
     import torch
@@ -126,76 +93,49 @@ def test_equals_swin_of_hugging_face(rng):
 # === In an encoder ===
 
 
-def expected_output(encoder, x, coordinates, monkeypatch):
-    def of_layers(encoder, *args):
-        biases = [expected_bias(bias, coordinates) for bias in encoder.position_biases]
-        return biases * (encoder.num_layers // len(biases))
+@any_backend
+@pytest.mark.parametrize("implementation", ["auto", "blockwise"])
+@pytest.mark.parametrize("sharing", ["none", "layer-wise"])
+def test_the_index_as_a_coordinate_is_the_bias_itself(rng, monkeypatch, sharing, implementation):
+    """Also with several documents in a sequence, whose distances are those of the sequence.
 
-    monkeypatch.setattr(diet_encoders, "expected_biases", of_layers)
-    return diet_encoders.expected_output(encoder, x, mask=VALID[:, None, None])
-
-
-@pytest.mark.parametrize("sharing", ["none", *once("layer-wise")])
-def test_an_encoder_equals_the_reference(rng, monkeypatch, sharing):
+    One row of coordinates is the same for all examples.
+    """
     monkeypatch.setattr(plan, "BLOCK_SIZE", 2)
-    x = diet_encoders.make_inputs(rng)[0]
-    for implementation in ("auto", "blockwise"):
-        encoder = make_encoder(
+    x, ids = diet_encoders.make_inputs(rng)[0], np.array([[1, 1, 2, 2, 2], [3, 4, 4, 0, 0]])
+    bias, index = layers.RelativePositionBias(NUM_HEADS, max_length=LENGTH), np.arange(LENGTH)
+    encoder, other = (
+        make_encoder(
             np.random.default_rng(3),
-            position_encoding=make_bias(),
+            position_encoding=each,
             sharing=sharing,
-            segment_encoding="none",
             attention_windows=(None, 3),
             attention_implementation=implementation,
         )
-        assert len(encoder.position_biases) == (1 if sharing == "layer-wise" else 2)
-        found = encoder(x, padding_mask=VALID, coordinates=PLACES)
-        assert_close(found, expected_output(encoder, x, PLACES, monkeypatch))
-    # One row of coordinates is the same for all examples.
-    expected = encoder(x, coordinates=np.repeat(PLACES[:1], BATCH, axis=0))
-    assert_close(encoder(x, coordinates=PLACES[:1]), expected)
-
-
-def test_the_index_as_a_coordinate_is_the_bias_itself(rng):
-    """Also with several documents in a sequence, whose distances are those of the sequence."""
-    x, ids = diet_encoders.make_inputs(rng)[0], np.array([[1, 1, 2, 2, 2], [3, 4, 4, 0, 0]])
-    found = []
-    for wrap in (lambda bias: bias, lambda bias: CoordinateBias([bias])):
-        bias = wrap(layers.RelativePositionBias(NUM_HEADS, max_length=LENGTH))
-        encoder = make_encoder(np.random.default_rng(3), position_encoding=bias)
-        index = np.arange(LENGTH, dtype="int32")[None, :, None]
-        others = {} if found == [] else {"coordinates": index}
-        found.append(encoder(x, document_ids=ids, **others))
-    assert_close(found[1], found[0])
+        for each in (bias, CoordinateBias([bias]))
+    )
+    assert len(other.position_biases) == (1 if sharing == "layer-wise" else 2)
+    for options in ({}, {"document_ids": ids}):
+        expected = encoder(x, padding_mask=VALID, **options)
+        options |= {"coordinates": index[None, :, None].astype("int32")}
+        found = other(x, padding_mask=VALID, **options)
+        assert_close(to_numpy(found)[VALID], to_numpy(expected)[VALID])
 
 
 def test_gradients(rng):
-    """They equal those of the scores as features of pairs, whose weights are one for each head."""
-    x = diet_encoders.make_inputs(rng)[0]
-    encoder = make_encoder(np.random.default_rng(3), position_encoding=make_bias())
-    bias = encoder.position_biases[0]
-    found = gradients(lambda: weighted_sum(encoder(x, coordinates=PLACES), x), bias.weights)
-    arguments = {"position_encoding": "none", "pair_dim": NUM_HEADS}
-    pairs_encoder = make_encoder(np.random.default_rng(3), **arguments)
-    pairs_encoder.transformer_layers[0].set_weights(encoder.transformer_layers[0].get_weights())
-    diet_encoders.copy_weights(encoder, pairs_encoder)
-    for each in pairs_encoder.pair_biases:
-        each.kernel.assign(np.eye(NUM_HEADS))
-
-    def loss():
-        pairs = ops.transpose(bias(PLACES), (0, 2, 3, 1))
-        return weighted_sum(pairs_encoder(x, pairs=pairs), x)
-
-    for actual, expected in zip(found, gradients(loss, bias.weights), strict=True):
-        assert_close(actual, expected)
-        assert np.abs(expected).max() > 1e-4
-
-
-@any_backend
-def test_an_encoder_as_a_layer(rng):
-    encoder = DietEncoder(2, NUM_HEADS, 11, make_bias(), sharing="none", segment_encoding="none")
-    x, options = diet_encoders.make_inputs(rng)[0], {"policies": (), "zero_gradient": ["key/bias"]}
-    check_layer(encoder, x, coordinates=PLACES, **options)
+    """Scores are linear in each weight. So its gradient has the scores that it has by itself."""
+    bias, random = make_bias(rng), rng.normal(size=(BATCH, NUM_HEADS, LENGTH, LENGTH))
+    found = gradients(lambda: weighted_sum(bias(PLACES), random), bias.weights)
+    bias.set_weights([np.zeros(weight.shape) for weight in bias.weights])
+    for weight, gradient in zip(bias.weights, found, strict=True):
+        expected = np.zeros(gradient.shape)
+        for index in np.ndindex(gradient.shape):
+            one = np.zeros(gradient.shape)
+            one[index] = 1
+            weight.assign(one)
+            expected[index] = np.sum(random * expected_bias(bias, PLACES))
+        weight.assign(np.zeros(gradient.shape))
+        assert_close(gradient, expected, 1e-4)
 
 
 @pytest.mark.any_backend("torch")
@@ -224,6 +164,8 @@ def test_a_registered_name(rng, register):
     y = encoder(x, coordinates=PLACES[..., :1])
     assert np.abs(to_numpy(y - encoder(x, coordinates=PLACES[:, ::-1, :1]))).max() > 1e-3
     assert_close(encoder(x, coordinates=8 - PLACES[..., :1]), y)
+    for row in (slice(1), slice(1, 2)):
+        assert_close(encoder(x[row], coordinates=PLACES[row, :, :1]), to_numpy(y)[row])
 
 
 # === Refused ===

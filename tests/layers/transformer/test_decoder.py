@@ -7,7 +7,7 @@ from keras import ops, tree
 
 from keras_diet._compat import get_keras_mask, set_keras_mask
 from keras_diet.layers import BiasedMultiHeadAttention, BiasedTransformerDecoder
-from tests.helpers import assert_close, compiled_program, once, randomize, to_numpy
+from tests.helpers import assert_close, randomize, to_numpy
 from tests.layers.diet_decoders import (
     BATCH,
     HIDDEN,
@@ -15,7 +15,6 @@ from tests.layers.diet_decoders import (
     MEMORY,
     NUM_HEADS,
     PADDINGS,
-    RANK,
     SOURCE,
     SOURCE_SHAPE,
     SOURCE_VALID,
@@ -135,37 +134,11 @@ def test_a_source_of_any_length_without_positions_in_cross_attention(rng):
 BLOCKWISE = {"attention_implementation": "blockwise", "position_encoding": "diet_rel"}
 
 
-@pytest.mark.parametrize(
-    "arguments",
-    [
-        # On TensorFlow, the next test has it.
-        pytest.param(BLOCKWISE, marks=pytest.mark.any_backend("jax")),
-        *once(
-            BLOCKWISE,
-            {"position_encoding": "shaw", "cross_attention_positions": False},
-            {"attention_implementation": "features", "rank": RANK},
-            {"position_encoding": "diet_abs_input", "encode_inputs": False},
-        ),
-    ],
-    ids=str,
-)
-def test_arguments(rng, arguments):
-    decoder = make_decoder(rng, **arguments)
-
-    @compiled_program
-    def both(target, source):
-        memory = decoder.start_memory(BATCH, MEMORY, source)
-        return decode(decoder, target, memory, (2, 3))[0], decoder(target, source)
-
-    assert_close(*both(*map(ops.convert_to_tensor, make_inputs(rng))))
-
-
 @pytest.mark.any_backend("tensorflow")
 @pytest.mark.parametrize(
     "is_known, arguments",
     [
         ((False, False), {"position_encoding": "shaw"}),
-        ((True, False), {"position_encoding": "t5"}),
         ((False, True), BLOCKWISE),
     ],
     ids=str,

@@ -10,7 +10,6 @@ from tests.layers import diet_encoders
 from tests.layers.diet_encoders import BATCH, LENGTH, NUM_HEADS, VALID, make_encoder
 
 PAIR_DIM = 4
-any_backend = pytest.mark.any_backend
 # No bias, features, one that all layers share, one of the content, and one in documents.
 NAMES = ("none", "diet_abs", "t5", "query_relative", "shaw")
 
@@ -54,15 +53,7 @@ def test_the_layer(rng):
     assert PairBias(NUM_HEADS).compute_output_shape((2, 5, 7, 3)) == (2, NUM_HEADS, 5, 7)
 
 
-@any_backend
-def test_an_encoder_as_a_layer(rng):
-    x, pairs = make_inputs(rng)
-    arguments = {"position_encoding": "none", "segment_encoding": "none", "pair_dim": PAIR_DIM}
-    encoder = DietEncoder(1, NUM_HEADS, 11, **arguments)
-    check_layer(encoder, x, pairs=pairs, zero_gradient=["key/bias"], policies=())
-
-
-@any_backend
+@pytest.mark.any_backend
 def test_refused(rng):
     x, pairs = make_inputs(rng)
     message = r"`pairs` must have the shape.*shape="

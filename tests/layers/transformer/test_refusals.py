@@ -161,10 +161,13 @@ CALLS = {
     "heads": (lambda: L.DietEncoder(1, 4, 23)(X), "divisible by `num_heads`.*=15, num_heads=4"),
     "length": (lambda: encoder()(np.zeros((2, 10, 15))), "longer than `max_sequence.*length=10"),
     "ids shape": (
-        lambda: encoder()(X, IDS[:, :6]),
+        lambda: encoder(segment_encoding="input")(X, IDS[:, :6]),
         r"`segment_ids` must be an array.*shape=\(2, 6\)",
     ),
-    "ids range": (lambda: encoder()(X, IDS + 2), r"`segment_ids` must be integers.*2\)"),
+    "ids range": (
+        lambda: encoder(segment_encoding="input")(X, IDS + 2),
+        r"`segment_ids` must be integers.*2\)",
+    ),
     "ids ignored": (lambda: encoder(segment_encoding="none")(X, IDS), IGNORED),
     "ids encoded": (
         lambda: encoder(segment_encoding="input", encode_inputs=False)(X, IDS),

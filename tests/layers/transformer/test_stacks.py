@@ -11,8 +11,10 @@ from keras import ops
 
 from keras_diet.layers import (
     BiasedTransformerEncoder,
+    CoordinateBias,
     DietDecoder,
     DietEncoder,
+    RelativePositionBias,
     cache_positions,
 )
 from keras_diet.layers.attention import plan, prepared_terms
@@ -31,7 +33,6 @@ from tests.layers import diet_decoders, diet_encoders
 from tests.layers.bias_layers import Distances, expected_scores, reads_content
 from tests.layers.diet_decoders import BATCH, MEMORY, PADDINGS, SOURCE_VALID, decode
 from tests.layers.diet_encoders import (
-    CAUSAL,
     MASK,
     MAX_LENGTH,
     NUM_HEADS,
@@ -66,6 +67,8 @@ ADDITIONS = {
         **{"gated": True, "normalization": "rms_norm", "attention_scale": 0.7},
         **{"attention_windows": (4, 3)},
     },
+    "features": {"attention_implementation": "features"},
+    "blocks": {"attention_implementation": "blockwise"},
 }
 # Encodings whose scores have another scale, or several products.
 SCALED = ("shaw", "tupe_rel", "transformer_xl", "deberta", "deberta_v1")
@@ -217,25 +220,27 @@ def test_arguments_for_all_layers_and_patterns_that_repeat(rng, monkeypatch):
     assert_close(outputs[0], outputs[1], 1e-6)
     # Layers with the same window share its mask.
     assert len(masks) == 1 + 1 + 2
-    # A block of queries has a mask of its own, which is small.
-    arguments["attention_implementation"] = "blockwise"
-    blocks = make_encoder("rotary", np.random.default_rng(3), **arguments)
-    expected = diet_encoders.expected_output(encoder, x, mask=CAUSAL)
-    assert_close(blocks(x, use_causal_mask=True), expected)
-    assert len(masks) == 4
 
 
 @pytest.mark.any_backend("tensorflow")
-@pytest.mark.parametrize("implementation", ["full", "blockwise"])
-def test_one_graph_with_windows_for_all_lengths(rng, implementation):
+@pytest.mark.parametrize(
+    "name, implementation",
+    [("rotary", "full"), ("diet_abs", "blockwise"), ("diet_rel", "blockwise")],
+)
+def test_one_graph_with_windows_and_masks_for_all_lengths(rng, monkeypatch, name, implementation):
+    """A shorter block than the others, blocks of one size, and fewer queries than a block has."""
     import tensorflow as tf
 
+    monkeypatch.setattr(plan, "BLOCK_SIZE", 3)
     arguments = {"attention_windows": (4, 3), "attention_implementation": implementation}
-    encoder = make_encoder("rotary", rng, segment_encoding="none", **arguments)
-    function = tf.function(lambda x: encoder(x), input_signature=[tf.TensorSpec((None, None, 6))])
-    for length in (5, 7):
-        x, _ = make_inputs(rng, length)
-        assert_close(function(x), diet_encoders.expected_output(encoder, x))
+    encoder = make_encoder(name, rng, segment_encoding="none", **arguments)
+    signature = [tf.TensorSpec((None, None, 6)), tf.TensorSpec((None, None, None), "bool")]
+    function = tf.function(lambda x, mask: encoder(x, attention_mask=mask), signature)
+    for length in (7, 6, 2):
+        (x, _), mask = make_inputs(rng, length), rng.random((BATCH, length, length)) < 0.7
+        mask |= np.eye(length, dtype="bool")
+        expected = diet_encoders.expected_output(encoder, x, mask=mask[:, None])
+        assert_close(function(x, mask), expected)
 
 
 # === Steps ===
@@ -245,7 +250,9 @@ def test_one_graph_with_windows_for_all_lengths(rng, implementation):
     "name, additions",
     [
         *(("diet_abs", None), ("shaw", None), ("rotary", "modern")),
-        *once(("diet_rel", "t5")),
+        # `test_decoder.py` has blocks on TensorFlow.
+        pytest.param("diet_rel", "blocks", marks=pytest.mark.any_backend("jax")),
+        *once(("diet_rel", "blocks"), ("diet_abs", "features"), ("diet_rel", "t5")),
         *once(*((name, None) for name in ("diet_rel", "rotary", "input", *OF_CONTENT, "layer"))),
     ],
 )
@@ -362,25 +369,13 @@ WITHOUT_BIASES = {
 def test_configuration(name):
     """No argument has its default value."""
     wavelength = {"max_wavelength": (7.0, 90.0)} if name == "rotary" else {}
-    common = {**arguments_of(name), **COMMON, **WITHOUT_BIASES, **wavelength}
-    encoder = DietEncoder(
-        *(2, NUM_HEADS, 11),
-        **common,
-        num_segments=3,
-        segment_encoding="input",
-        max_sequence_length=MAX_LENGTH,
-        encode_inputs=False,
-        name="encoder",
-    )
-    decoder = DietDecoder(
-        *(2, NUM_HEADS, 11),
-        **common,
-        max_sequence_length=MAX_LENGTH,
-        cross_attention_positions=False,
-        encode_inputs=False,
-        name="decoder",
-    )
-    for stack in (encoder, decoder):
+    arguments = {**arguments_of(name), **COMMON, **WITHOUT_BIASES, **wavelength}
+    arguments |= {"max_sequence_length": MAX_LENGTH, "encode_inputs": False, "name": "stack"}
+    for stack_class, own in (
+        (DietEncoder, {"num_segments": 3, "segment_encoding": "input"}),
+        (DietDecoder, {"cross_attention_positions": False}),
+    ):
+        stack = stack_class(2, NUM_HEADS, 11, **arguments, **own)
         check_config(stack)
         stack.build((2, 5, 6))
         block = stack.transformer_layers[1]
@@ -390,6 +385,13 @@ def test_configuration(name):
         copy = stack.from_config(stack.get_config())
         copy.build((2, 5, 6))
         copy.set_weights(stack.get_weights())
+
+
+PAIRS = np.random.default_rng(3).normal(size=(BATCH, 5, 5, 3)).astype("float32")
+COORDINATES = {
+    "position_encoding": CoordinateBias([RelativePositionBias(NUM_HEADS, max_length=3)]),
+    "inputs": {"coordinates": np.array([[[2], [0], [1], [1], [2]]] * BATCH, "int32")},
+}
 
 
 @pytest.mark.parametrize(
@@ -406,6 +408,8 @@ def test_configuration(name):
                 ("tupe_rel", 1, {"sharing": "head-wise"}, ("mixed_bfloat16",)),
                 ("layer", 2, {"sharing": "none"}, ("bfloat16",)),
                 ("diet_abs", 1, {"projection_dim": 4, "segment_encoding": "input"}, ()),
+                ("none", 1, {"pair_dim": 3, "inputs": {"pairs": PAIRS}}, ()),
+                ("layer", 2, {"sharing": "none", **COORDINATES}, ()),
             )
         ),
     ],
@@ -414,10 +418,11 @@ def test_encoder_as_a_layer(rng, name, num_layers, arguments, policies):
     x, _ = make_inputs(rng)
     # All positions are used, or theirs would have no gradient.
     sizes = {"num_segments": 3, "max_sequence_length": 5, "name": "encoder"}
-    positions = arguments_of(name, 5)
+    arguments = {**arguments_of(name, 5), **COMMON, **sizes, **arguments}
+    inputs = arguments.pop("inputs", {})
     check_layer(
-        DietEncoder(num_layers, NUM_HEADS, 11, **positions, **COMMON, **sizes, **arguments),
-        x,
+        *(DietEncoder(num_layers, NUM_HEADS, 11, **arguments), x),
+        **inputs,
         # All pairs of segments occur, or theirs would have no gradient.
         segment_ids=np.array([[0, 1, 2, 0, 1], [2, 1, 0, 0, 2]], "int32"),
         padding_mask=np.array([[True] * 5, [True] * 4 + [False]]),
@@ -496,18 +501,15 @@ def test_a_layer_that_is_not_built_keeps_its_frozen_layers(rng):
 
 
 @any_backend
-def test_symbolic_calls_take_arguments_by_position(rng):
+def test_symbolic_calls(rng):
+    """With arguments by position, and for any length."""
     inputs, ids, mask = keras.Input((5, 6)), keras.Input((5,)), keras.Input((5,))
     output, scores = make_encoder("t5", rng)(inputs, ids, mask, return_attention_scores=True)
     assert output.shape == (None, 5, 6)
     assert [each.shape for each in scores] == [(None, NUM_HEADS, 5, 5)] * NUM_LAYERS
     target, source = keras.Input((5, 12)), keras.Input((4, 12))
     assert make_decoder("t5", rng)(target, source, mask).shape == (None, 5, 12)
-
-
-@any_backend
-def test_symbolic_scores_of_any_length():
-    """Keras traces a call with 83 tokens, which are more than a stack may take."""
+    # Keras traces a length that is not known with 83 tokens, which are more than a stack may take.
     inputs, source = keras.Input((None, 12)), keras.Input((None, 12))
     encoder = DietEncoder(1, 3, 7, max_sequence_length=9)
     output, (scores,) = encoder(inputs, return_attention_scores=True)
