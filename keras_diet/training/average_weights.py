@@ -35,10 +35,7 @@ def average_weights(model: keras.Model, paths: Iterable[str | os.PathLike[str]])
     """
     files = [] if isinstance(paths, (str, os.PathLike)) else list(paths)
     if not files:
-        raise ValueError(
-            f"`paths` must be a list of at least one file. Received: paths={paths!r}. Put the file "
-            "into a list."
-        )
+        raise ValueError(f"`paths` must be a list of at least one file. Received: paths={paths!r}")
     means = [np.zeros(weight.shape) for weight in model.weights]
     for number, path in enumerate(files, start=1):
         model.load_weights(path)

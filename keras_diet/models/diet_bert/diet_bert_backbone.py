@@ -222,13 +222,11 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
         # === Config ===
         self.vocabulary_size = validation.positive_int("vocabulary_size", vocabulary_size)
         self.num_layers = num_layers
-        self.num_heads = validation.positive_int("num_heads", num_heads)
+        self.num_heads = num_heads
         self.hidden_dim = validation.positive_int("hidden_dim", hidden_dim)
         self.intermediate_dim = intermediate_dim
         self.dropout = validation.rate("dropout", dropout)
-        self.max_sequence_length = validation.positive_int(
-            "max_sequence_length", max_sequence_length
-        )
+        self.max_sequence_length = max_sequence_length
         self.num_segments = num_segments
         self.rank = rank
         self.sharing = sharing
