@@ -1,4 +1,4 @@
-"""Calls for which a backend has another way than `keras.ops`, all in this file.
+"""Calls for which a backend has another way than `keras.ops` or NumPy, all in this file.
 
 The results of a model are the same on every backend.
 """

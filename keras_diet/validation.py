@@ -197,7 +197,7 @@ def plain_tokenizer(tokenizer: Any) -> None:
     for name in ("add_bos", "add_eos", "sequence_length"):
         if value := getattr(tokenizer, name, None):
             raise ValueError(
-                "`tokenizer` must not add special tokens or padding, because they are added later. "
+                "`tokenizer` must not pad, truncate or add special tokens, which is done later. "
                 f"Received: tokenizer.{name}={value}"
             )
 

@@ -11,11 +11,6 @@ import numpy as np
 
 from keras_diet.types import Columns
 
-_REMEDY = (
-    "Leave out rows without a text. For pairs of texts pass a tuple (first, second) of two lists. "
-    "For token ids, build the task with `preprocessor=None`."
-)
-
 
 def is_columns(x: Any) -> bool:
     """Return whether `x` holds examples. Otherwise it is a dataset of batches.
@@ -171,6 +166,11 @@ def tuple_of_inputs(data: Any) -> Any:
 
 # === Texts ===
 
+_TEXT_REMEDY = (
+    "Leave out rows without a text. For pairs of texts pass a tuple (first, second) of two lists. "
+    "For token ids, build the task with `preprocessor=None`."
+)
+
 
 def texts_of(values: Any, name: str = "x") -> list[str]:
     """Return a list of strings.
@@ -188,13 +188,13 @@ def texts_of(values: Any, name: str = "x") -> list[str]:
     rows = [rows] if isinstance(rows, (str, bytes)) else rows
     if not isinstance(rows, list):
         received = type(values).__name__
-        raise ValueError(f"`{name}` must hold strings. Received: {received}. {_REMEDY}")
+        raise ValueError(f"`{name}` must hold strings. Received: {received}. {_TEXT_REMEDY}")
     texts = [row.decode() if isinstance(row, bytes) else row for row in rows]
     for row, text in enumerate(texts):
         if not isinstance(text, str) or not is_unicode(text):
             kind = "Unicode, not half of a surrogate pair" if isinstance(text, str) else "strings"
             raise ValueError(
-                f"`{name}` must hold {kind}. Received: {text!r:.50} in row {row}. {_REMEDY}"
+                f"`{name}` must hold {kind}. Received: {text!r:.50} in row {row}. {_TEXT_REMEDY}"
             )
     return texts
 

@@ -104,7 +104,8 @@ class FromArguments:
     @classmethod
     def from_config(cls, config: Config) -> Self:
         """Make the object from its configuration."""
-        return cls(**deserialized(config))
+        base: Any = super()
+        return base.from_config(deserialized(config))
 
 
 def frozen_layers(layer: Any, prefix: str = "") -> Iterator[str]:

@@ -126,6 +126,21 @@ def mask_tokens(
     return features, _like(labels, token_ids, "int32"), _like(used, token_ids, "float32")
 
 
+def mask_before_padding(token_ids: np.ndarray, pad_token_id: int) -> np.ndarray:
+    """Return booleans that are true up to the last token of a sequence that is not padding.
+
+    Padding is at the end. Inside of a text, the padding token is a token like others.
+
+    Args:
+        token_ids: Integers of shape `(..., L)`.
+        pad_token_id: The id of the padding token.
+    """
+    token_ids = np.asarray(token_ids)
+    positions = np.arange(token_ids.shape[-1])
+    last = np.max(np.where(token_ids != pad_token_id, positions, -1), axis=-1, keepdims=True)
+    return positions <= last
+
+
 def _check_token_ids(name: str, token_ids: Any, vocabulary_size: int) -> None:
     """Raise a `ValueError` unless ids are integers in `[0, vocabulary_size)`."""
     token_ids = np.asarray(token_ids)
@@ -161,18 +176,3 @@ def _select(can_select, rate, length, random_generator):
 
 def _like(values, token_ids, dtype):
     return values.reshape(*token_ids.shape[:-1], values.shape[1]).astype(dtype)
-
-
-def mask_before_padding(token_ids: np.ndarray, pad_token_id: int) -> np.ndarray:
-    """Return booleans that are true up to the last token of a sequence that is not padding.
-
-    Padding is at the end. Inside of a text, the padding token is a token like others.
-
-    Args:
-        token_ids: Integers of shape `(..., L)`.
-        pad_token_id: The id of the padding token.
-    """
-    token_ids = np.asarray(token_ids)
-    positions = np.arange(token_ids.shape[-1])
-    last = np.max(np.where(token_ids != pad_token_id, positions, -1), axis=-1, keepdims=True)
-    return positions <= last

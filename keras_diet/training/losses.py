@@ -81,7 +81,7 @@ class SmoothedCategoricalCrossentropy(FromArguments, keras.losses.SparseCategori
             while len(given.shape) < len(labels.shape):
                 given = ops.expand_dims(given, -1)
             weights = weights * given
-        if self.reduction in ("mean", "sum_over_batch_size"):
+        if self.ignore_class is not None and self.reduction in ("mean", "sum_over_batch_size"):
             # As in Keras, the mean is over the labels that are not ignored.
             weights = ops.divide_no_nan(weights, ops.mean(kept))
         labels = ops.where(ops.equal(weights, 0), 0, labels)

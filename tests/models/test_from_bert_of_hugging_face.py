@@ -245,8 +245,9 @@ MANY = ["LABEL_0", *map(str, range(1, 11))]
         ({0: "score"}, None, None),
         # Here 10 comes before 2, as in text. A single name that looks made up is a name.
         ({i: MANY[i] for i in sorted(range(11), key=str)}, None, MANY),
+        ({0: 0, 1: 2, 2: 1}, None, ["0", "2", "1"]),
     ],
-    ids=["made up", "twice the same", "empty", "a number", "eleven"],
+    ids=["made up", "twice the same", "empty", "a number", "eleven", "names that are numbers"],
 )
 def test_names_and_kind_of_labels(tmp_path, labels, problem, names):
     make_task(tmp_path, labels, problem_type=problem)

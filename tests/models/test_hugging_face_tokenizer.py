@@ -816,9 +816,11 @@ def test_the_case_of_a_sentence_transformer(sentence_transformer, tmp_path):
     assert found[0] != found[1]
 
 
-@pytest.mark.parametrize("kind, is_read", [("electra", True), ("roformer", False), ("esm", False)])
+@pytest.mark.parametrize(
+    "kind, is_read", [("electra", True), ("roformer", False), ("esm", False), ("roberta", False)]
+)
 def test_vocab_txt_alone_gives_a_preprocessor(kind, is_read, tmp_path):
-    """The tokenizers of the last two are not of the package `tokenizers`."""
+    """Two tokenizers are not of the package `tokenizers`, and that of RoBERTa reads other files."""
     make(kind, vocab_size=len(BERTS) + 2).save_pretrained(tmp_path)
     (tmp_path / "vocab.txt").write_text("\n".join([*BERTS, "the", "fox"]))
     preprocessor = DietBertTextEmbedder.from_hugging_face(tmp_path).preprocessor
@@ -827,6 +829,9 @@ def test_vocab_txt_alone_gives_a_preprocessor(kind, is_read, tmp_path):
         start, end = (BERTS.index(token) for token in ("[CLS]", "[SEP]"))
         row = preprocessor(["The fox"])["token_ids"][0]
         assert row[:4].tolist() == [start, len(BERTS), len(BERTS) + 1, end]
+    if kind == "roberta":
+        with pytest.raises(ValueError, match="says: RobertaTokenizer reads none of its files"):
+            HuggingFaceTokenizer.from_hugging_face(tmp_path)
 
 
 def test_the_longest_text_of_a_cross_encoder(sentence_transformer, tmp_path):

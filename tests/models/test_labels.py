@@ -127,7 +127,7 @@ def test_names_under_other_losses():
 
 
 ARGUMENTS = {
-    "nothing": ({}, "`num_classes` must be a positive integer. Received: num_classes=None"),
+    "nothing": ({}, "needs `num_classes` or `class_names`"),
     "other number": ({"class_names": ["a", "b"], "num_classes": 3}, r"\['a', 'b'\], num_classes=3"),
     "same names": ({"class_names": ["a", "b", "a"]}, r"different.*\['a', 'b', 'a'\]"),
     "no string": ({"class_names": ["a", None]}, r"nonempty strings.*\['a', None\]"),

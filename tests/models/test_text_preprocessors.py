@@ -251,7 +251,7 @@ ARGUMENTS = {
     "falling buckets": ({"length_buckets": (8, 5)}, "`length_buckets` must be integers that incr"),
     "padding tokenizer": (
         {"tokenizer": DietBertTokenizer(VOCABULARY, sequence_length=5)},
-        "must not add special tokens or padding.*sequence_length=5",
+        "must not pad, truncate or add special tokens.*sequence_length=5",
     ),
     "start token": (
         {"tokenizer": DietBertSentencePieceTokenizer(proto(), add_bos=True)},

@@ -583,6 +583,11 @@ FALSE += [("roformer", "rotary_value")]
         # As files of transformers 4 have it.
         ("eurobert", {**OF_4, "rope_scaling": {"type": "ntk", "factor": 2.0}}, "'rope_type'.*ntk"),
         ("modernbert", {**OF_4, "rope_scaling": {"rope_type": "yarn"}}, "'yarn': {'factor'}"),
+        (
+            "modernbert",
+            {**OF_4, "rope_scaling": {"type": "linear", "factor": 2.0}},
+            "one of 'linear'",
+        ),
     ],
 )
 def test_values_that_change_the_computation_are_refused(model_type, changes, message, tmp_path):

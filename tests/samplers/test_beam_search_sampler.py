@@ -74,7 +74,7 @@ def test_row_that_has_ended_does_not_change(rng):
 
 def test_floatx_does_not_change_a_search(rng):
     """With 16 bits, Keras counts in int16 by default, which TensorFlow does not add to int32."""
-    tables, prompts = random_tables(rng, 2, 7), [[2, 0, 0, 0, 0, 0, 0], [4, 6, 0, 0, 0, 0, 0]]
+    tables, (prompts, _) = random_tables(rng, 2, 7), padded([(2,), (4, 6)], 7)
     sampler = BeamSearchSampler(3, return_all_beams=True)
     expected = compiled_search(sampler, (5,))(tables, prompts, 2)
     with floatx("bfloat16"):

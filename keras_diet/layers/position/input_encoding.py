@@ -203,12 +203,12 @@ def make_input_encoding(
     """
     if encoding.embedding is None and num_segments is None:
         return None
-    arguments = {"dtype": dtype, "name": "position_embedding"}
-    embedding = encoding.embedding and call_named(
-        encoding.embedding, {"max_length": max_length}, **arguments
-    )
+    embedding = None
+    if encoding.embedding is not None:
+        arguments = {"dtype": dtype, "name": "position_embedding"}
+        embedding = call_named(encoding.embedding, {"max_length": max_length}, **arguments)
     return InputEncoding(
-        embedding and max_length,
+        None if embedding is None else max_length,
         num_segments,
         position_embedding=embedding,
         dtype=dtype,

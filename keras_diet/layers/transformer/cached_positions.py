@@ -54,6 +54,16 @@ class CachedPositionBias(PositionBias):
      - [Chen et al., 2021](https://aclanthology.org/2021.emnlp-main.236/), section 3.1
     """
 
+    def __init__(
+        self,
+        num_heads: int,
+        max_length: int,
+        key_length: int | None = None,
+        share_heads: bool = False,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_heads, max_length, key_length, share_heads, None, **kwargs)
+
     @classmethod
     def like(cls, bias: Any) -> "CachedPositionBias":
         """Return a layer for the scores of `bias`, without the scores."""

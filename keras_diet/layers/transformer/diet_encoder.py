@@ -358,21 +358,24 @@ class DietEncoder(DietStack):
         """Raise a `ValueError` for pairs or coordinates that are missing, or that nobody reads."""
         batch_size, length = inputs.shape[:2]
         reads_places = any(isinstance(each, CoordinateBias) for each in self.position_biases)
-        of_pairs, of_places = (batch_size, length, length, self.pair_dim), ((batch_size, 1), length)
-        rules = (
-            ("pairs", pairs, self.pair_dim is not None, of_pairs, "length, pair_dim"),
-            ("coordinates", coordinates, reads_places, (*of_places, None), "number of axes"),
+        of_pairs, of_places = (
+            (batch_size, length, length, self.pair_dim),
+            ((batch_size, 1), length, None),
         )
-        for name, tensor, is_read, sizes, axes in rules:
+        rules = (
+            ("pairs", pairs, self.pair_dim is not None, of_pairs, "length, pair_dim", "`pair_dim`"),
+            ("coordinates", coordinates, reads_places, of_places, "num_axes", "`CoordinateBias`"),
+        )
+        for name, tensor, is_read, sizes, axes, reader in rules:
             shape = None if tensor is None else tuple(tensor.shape)
             if (shape is not None) != is_read or (
                 is_read and not validation.sizes_fit(shape, sizes)
             ):
                 raise ValueError(
-                    f"`{name}` must have the shape (batch_size, length, {axes}) if the encoder "
-                    "reads them, which needs a `pair_dim` or a `CoordinateBias`. Otherwise leave "
-                    f"them out. Received: shape={shape} for inputs of shape {tuple(inputs.shape)}, "
-                    f"pair_dim={self.pair_dim}, position_encoding={self.position_encoding}."
+                    f"`{name}` must have the shape (batch_size, length, {axes}) if the encoder has "
+                    f"a {reader}, and must be left out otherwise. Received: shape={shape} for "
+                    f"inputs of shape {tuple(inputs.shape)}, pair_dim={self.pair_dim}, "
+                    f"position_encoding={self.position_encoding}."
                 )
 
     def output_spec(

@@ -45,6 +45,8 @@ class DietStack(TransformerLayer):
 
     # Number of projected keys of Linformer, which only an encoder can have.
     projection_dim: int | None = None
+    # Bias layers of the attention to a source, which only a decoder has.
+    cross_position_biases: Any = ()
 
     @takes_arguments_of(TransformerLayer)
     def __init__(
@@ -192,7 +194,7 @@ class DietStack(TransformerLayer):
 
     def all_position_biases(self) -> list[keras.layers.Layer]:
         """Return the bias layers of all attention layers."""
-        return [*self.position_biases, *getattr(self, "cross_position_biases", ())]
+        return [*self.position_biases, *self.cross_position_biases]
 
     def with_cached_positions(self) -> Self:
         """Return a copy for inference. See `keras_diet.layers.cache_positions`, which calls it."""

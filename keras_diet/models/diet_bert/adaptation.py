@@ -107,9 +107,9 @@ def extend_positions(
         rows = values[kept : len(values) - length + trained]
         return np.concatenate([values[:kept], _METHODS[method](rows, longer - kept)])
 
-    extended = _rebuilt(model, max_sequence_length)
+    extended = _with_length(model, max_sequence_length)
     # Its shapes tell which weights depend on the length.
-    longer = extended if max_sequence_length > length else _rebuilt(model, length + 1)
+    longer = extended if max_sequence_length > length else _with_length(model, length + 1)
     for new, old, other in zip(extended.weights, model.weights, longer.weights, strict=True):
         if tuple(other.shape) == tuple(old.shape):
             # JAX reuses the memory of weights when it trains them, so each model needs its own.
@@ -119,7 +119,7 @@ def extend_positions(
     return extended
 
 
-def _rebuilt(model: keras.Model, length: int) -> keras.Model:
+def _with_length(model: keras.Model, length: int) -> keras.Model:
     """Return the model with another number of positions, and new weights."""
     changes: Config = {"max_sequence_length": length}
     layer = _backbone_of(model).position_encoding

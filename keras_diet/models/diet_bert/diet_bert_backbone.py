@@ -253,7 +253,10 @@ class DietBertBackbone(DocumentInputs, HubBackbone):
             dtype=dtype,
             name="token_embedding",
         )
-        num_positions = self.max_sequence_length + (self.first_position or 0)
+        num_positions = max_sequence_length
+        if self.first_position is not None:
+            # The rows before belong to padding.
+            num_positions += self.first_position
         encoding = find_position_encoding(position_encoding)
         if self.first_position is not None and encoding.embedding is None:
             raise ValueError(

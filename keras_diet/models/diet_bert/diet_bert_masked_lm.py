@@ -15,12 +15,11 @@ from keras_diet.layers.initializers import bert_initializer
 from keras_diet.models.diet_bert.diet_bert_backbone import DietBertBackbone, activation_function
 from keras_diet.models.diet_bert.diet_bert_task import DietBertPreprocessor, DietBertTask
 from keras_diet.models.diet_bert.hugging_face.heads import MASKED_LM
-from keras_diet.models.hub.inference import largest
 from keras_diet.models.hub.labels import Classes, token_loss
 from keras_diet.models.hub.model_inputs import TokenInput, ids_below
 from keras_diet.models.hub.preprocessor import checked_preprocessor
 from keras_diet.models.hub.task import HubTask
-from keras_diet.models.hub.token_rows import inputs_of, padded, template_of
+from keras_diet.models.hub.token_rows import inputs_of, largest, padded, template_of
 from keras_diet.pretraining.masking import mask_tokens
 from keras_diet.types import Columns, Config, Tensor
 

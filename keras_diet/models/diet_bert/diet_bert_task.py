@@ -157,11 +157,12 @@ class DietBertTask(DocumentInputs, HubTask):
         Args:
             source: As in `DietBertBackbone.from_hugging_face`.
             preprocessor: As in the class. Defaults to `"auto"`: one with the tokenizer of a folder
-                that has one, and `None` otherwise. Its `sequence_length` is the
-                longest text of sentence-transformers, or `model_max_length` in
-                `tokenizer_config.json`, or the longest sequence of the model. The windows of a
-                question answerer are not longer than the default of their class. It has the
-                `length_buckets` 8, 12, 16, 24, 32, 48, ...
+                that has a `tokenizer.json`, the `vocab.txt` of a BERT or the `spm.model` of a
+                DeBERTa, and `None` otherwise. Its `sequence_length` is the longest text of
+                sentence-transformers, or `model_max_length` in `tokenizer_config.json`, or the
+                longest sequence of the model. The windows of a question answerer are not longer
+                than the default of their class. It has the `length_buckets` 8, 12, 16, 24, 32, 48,
+                ...
             **kwargs: Arguments of the class, such as `num_classes` or `pooling_mode`, which replace
                 those of the checkpoint, and arguments of `DietBertBackbone.from_hugging_face`.
 
@@ -169,7 +170,9 @@ class DietBertTask(DocumentInputs, HubTask):
             The task.
 
         Raises:
-            ValueError: As in `from_bert`, and as in `DietBertBackbone.from_hugging_face`.
+            ValueError: As in `from_bert`, and as in `DietBertBackbone.from_hugging_face`. With
+                `"auto"`, if the tokenizer of a folder cannot be read: pass `None` then.
+            ImportError: If `transformers` is not installed.
 
         Example:
 

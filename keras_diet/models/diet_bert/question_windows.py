@@ -11,8 +11,7 @@ from typing import Any
 import numpy as np
 from keras import ops
 
-from keras_diet.models.hub.inference import largest
-from keras_diet.models.hub.token_rows import inputs_of, template_of
+from keras_diet.models.hub.token_rows import inputs_of, largest, template_of
 from keras_diet.types import Tensor
 
 # The first character of a token or an answer in its text, and the one behind it.

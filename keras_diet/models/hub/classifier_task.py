@@ -63,6 +63,8 @@ class ClassifierTask(HubTask):
         if class_names is not None:
             class_names = _checked_names(class_names, num_classes)
             num_classes = len(class_names)
+        if num_classes is None:
+            raise ValueError(f"`{type(self).__name__}` needs `num_classes` or `class_names`.")
         self.num_classes = validation.positive_int("num_classes", num_classes)
         self.class_names = class_names
         self.activation = keras.activations.get(activation)

@@ -231,13 +231,3 @@ class InferenceMethods(Task):
         """Return the outputs of one batch, as `keras.Model.predict_on_batch`."""
         outputs = self.infer_batch(self._one_batch(x, labels=False)[0])
         return keras.tree.map_structure(keras.ops.convert_to_numpy, outputs)
-
-
-def largest(values: np.ndarray, count: int) -> np.ndarray:
-    """Return the indices of the `count` largest values, the largest first, and equal ones in order.
-
-    Sorting all values would take ten times as long. NaN is kept, so that results show it.
-    """
-    limit = np.partition(values, -count)[-count] if len(values) > count else -np.inf
-    best = np.flatnonzero(~(values < limit))
-    return best[np.argsort(-values[best], kind="stable")][:count]

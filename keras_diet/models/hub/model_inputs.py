@@ -1,9 +1,4 @@
-"""The inputs of models: checks of token ids, documents in a sequence, several texts of an example.
-
-Keras sorts the keys of a dictionary and matches them with the inputs of a model by place, so one
-key too many turns tokens into segments. Embeddings read an id out of range as another token, or as
-zero.
-"""
+"""The inputs of models: checks of token ids, documents in a sequence, texts of an example."""
 
 import dataclasses
 from collections.abc import Callable, Mapping
@@ -18,6 +13,9 @@ from keras_diet.data.columns import host_column, map_columns
 from keras_diet.types import Columns, Tensor
 
 # === Checks ===
+# Keras sorts the keys of a dictionary and matches them with the inputs of a model by place, so one
+# key too many turns tokens into segments. Embeddings read an id out of range as another token, or
+# as zero.
 
 
 @dataclasses.dataclass(frozen=True)
@@ -111,7 +109,7 @@ DOCUMENT_IDS = TokenInput(
 )
 
 
-# === Documents, and texts of examples ===
+# === Documents in a sequence ===
 
 
 class DocumentInputs:
@@ -163,39 +161,6 @@ class DocumentInputs:
         return inputs
 
 
-class TextsOfExamples:
-    """A mixin for a task that also takes arrays `(n, k, T)`, for the `k` texts of `n` examples.
-
-    Put it before the mixins of tasks. Outputs `(B, d)` become `(n, k, d)`.
-    """
-
-    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
-        """Return the outputs."""
-        model: Any = super()
-        if len(inputs["token_ids"].shape) != 3:
-            return model.call(inputs, training=training, mask=mask)
-        number, num_texts, length = ops.shape(inputs["token_ids"])
-        rows = {key: ops.reshape(ids, (-1, length)) for key, ids in inputs.items()}
-        outputs = self.call(rows, training)
-        return ops.reshape(outputs, (number, num_texts, outputs.shape[-1]))
-
-    def make_batch(self, rows: Columns, generator: np.random.Generator) -> tuple[Any, ...]:
-        """Return the arrays that the model takes. An example may have several texts, in a row."""
-        model: Any = super()
-        x, *targets = rows
-        if not (isinstance(x, np.ndarray) and x.ndim > 1):
-            return model.make_batch(rows, generator)
-        inputs, *others = model.make_batch((self.texts_of_rows(x), *targets), generator)
-        if "document_first_tokens" in inputs:
-            first_tokens = inputs["document_first_tokens"].reshape(len(x), -1)
-            return {**inputs, "document_first_tokens": first_tokens}, *others
-        return map_columns(lambda ids: ids.reshape(len(x), -1, ids.shape[-1]), inputs), *others
-
-    def texts_of_rows(self, rows: np.ndarray) -> Any:
-        """Return the inputs of the preprocessor for the texts of examples, one after another."""
-        return rows.reshape(-1).tolist()
-
-
 def without_documents(inputs: Mapping[str, Any]) -> dict[str, Any]:
     """Return the inputs that the graph of a model has."""
     names = ("document_ids", "document_first_tokens")
@@ -234,6 +199,46 @@ def rows_of_documents(values: Tensor, document_ids: Tensor, first_tokens: Tensor
     return ops.where(is_same, gather_tokens(values, tokens), 0)
 
 
+def _has_documents(inputs):
+    return isinstance(inputs, Mapping) and "document_ids" in inputs
+
+
+# === Texts of an example ===
+
+
+class TextsOfExamples:
+    """A mixin for a task that also takes arrays `(n, k, T)`, for the `k` texts of `n` examples.
+
+    Put it before the mixins of tasks. Outputs `(B, d)` become `(n, k, d)`.
+    """
+
+    def call(self, inputs: Any, training: bool | None = None, mask: Any = None) -> Any:
+        """Return the outputs."""
+        model: Any = super()
+        if len(inputs["token_ids"].shape) != 3:
+            return model.call(inputs, training=training, mask=mask)
+        number, num_texts, length = ops.shape(inputs["token_ids"])
+        rows = {key: ops.reshape(ids, (-1, length)) for key, ids in inputs.items()}
+        outputs = self.call(rows, training)
+        return ops.reshape(outputs, (number, num_texts, outputs.shape[-1]))
+
+    def make_batch(self, rows: Columns, generator: np.random.Generator) -> tuple[Any, ...]:
+        """Return the arrays that the model takes. An example may have several texts, in a row."""
+        model: Any = super()
+        x, *targets = rows
+        if not (isinstance(x, np.ndarray) and x.ndim > 1):
+            return model.make_batch(rows, generator)
+        inputs, *others = model.make_batch((self.texts_of_rows(x), *targets), generator)
+        if "document_first_tokens" in inputs:
+            first_tokens = inputs["document_first_tokens"].reshape(len(x), -1)
+            return {**inputs, "document_first_tokens": first_tokens}, *others
+        return map_columns(lambda ids: ids.reshape(len(x), -1, ids.shape[-1]), inputs), *others
+
+    def texts_of_rows(self, rows: np.ndarray) -> Any:
+        """Return the inputs of the preprocessor for the texts of examples, one after another."""
+        return rows.reshape(-1).tolist()
+
+
 def rows_of_texts(x: Any) -> Any:
     """Return arrays of token ids `(n, k, T)` as `(n * k, T)`, and others as they are."""
 
@@ -242,7 +247,3 @@ def rows_of_texts(x: Any) -> Any:
         return ids if is_flat else host_column(ids).reshape(-1, ids.shape[-1])
 
     return map_columns(rows, x)
-
-
-def _has_documents(inputs):
-    return isinstance(inputs, Mapping) and "document_ids" in inputs

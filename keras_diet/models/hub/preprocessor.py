@@ -105,7 +105,8 @@ class HubPreprocessor(HostPreprocessor, Preprocessor):
     """A `keras_hub.models.Preprocessor` that works on the host.
 
     Calling the preprocessor does both steps of `HostPreprocessor`. A graph of TensorFlow, such as
-    in `tf.data`, calls it as a Python function.
+    in `tf.data`, calls it as a Python function. There, each row of the inputs must become a row of
+    the outputs.
 
     KerasHub takes the second element of a tuple, `preprocessor((a, b))`, for labels, because
     datasets hold examples and labels in this way. Labels are never text, so here a tuple of texts

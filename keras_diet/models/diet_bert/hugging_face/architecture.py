@@ -125,7 +125,7 @@ class Architecture:
         except Exception as error:
             raise ValueError(
                 f"`transformers` must read the configuration of {source}. Received: a "
-                f"{config['model_type']!r}, of which it says: {error}"
+                f"{config['model_type']!r}, of which it says: {error}. Correct `config.json`."
             ) from error
         read = (*names.values(), *self.required, *self.dropout)
         self.check_values({name: found.get(name) for name in read}, given, source)

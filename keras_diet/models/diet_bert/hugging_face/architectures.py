@@ -48,12 +48,14 @@ _COUNTED_POSITIONS = Field(
 
 def _read_rotary(config: Config, parameters: Config) -> Config:
     """Return the arguments of a layer by a dictionary of rotary positions."""
-    # `"type"` is an older name of `"rope_type"`, which is there too.
+    # `"type"` is an older name of `"rope_type"`. `transformers` may have added another one.
+    kind = parameters["rope_type"]
+    validation.choice("rope_type", kind, (parameters.get("type", kind),))
     scaling = {name: parameters[name] for name in parameters.keys() - {"rope_theta", "type"}}
     arguments = {"max_wavelength": float(parameters["rope_theta"]), "rope_scaling": scaling}
-    if scaling["rope_type"] == "default":
+    if kind == "default":
         arguments["rope_scaling"] = None
-    elif scaling["rope_type"] == "dynamic":
+    elif kind == "dynamic":
         # The configuration has the length of the training only.
         trained = config["max_position_embeddings"]
         scaling["original_max_position_embeddings"] = trained

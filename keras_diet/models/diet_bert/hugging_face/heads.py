@@ -180,7 +180,7 @@ def _of_masked_lm(checkpoint: Checkpoint, architecture: Architecture, has_head: 
 
 def _names_of_classes(checkpoint: Checkpoint) -> list[str] | None:
     """Return the names in `id2label`, or `None` if Hugging Face has made them up."""
-    names = [name for _, name in sorted(checkpoint.config["id2label"].items())]
+    names = [str(name) for _, name in sorted(checkpoint.config["id2label"].items())]
     if len(names) < 2 or len(set(names)) < len(names) or not all(names):
         return None
     return None if all(re.fullmatch(r"LABEL_\d+", name) for name in names) else names

@@ -20,6 +20,8 @@ Folder = str | os.PathLike[str]
 FILE = "tokenizer.json"
 VOCABULARY = "vocab.txt"
 PIECES = "spm.model"
+# The types whose own tokenizer reads `vocab.txt` and is of the package `tokenizers`.
+_WITH_WORDS = ("bert", "distilbert", "electra", "ernie", "megatron-bert", "mpnet", "nomic_bert")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -51,7 +53,7 @@ def read_tokenizer_files(folder: Folder) -> TokenizerFiles:
             library does not have what they say.
         ImportError: If `transformers` is not installed.
     """
-    if not has_tokenizer(folder):
+    if not (has_tokenizer(folder) or (Path(folder) / VOCABULARY).is_file()):
         raise ValueError(
             f"`folder` must have a file {FILE}, or {VOCABULARY} for a BERT, or {PIECES} for a "
             f"DeBERTa. Received: folder={os.fspath(folder)!r}. Write one in Python with "
@@ -84,15 +86,19 @@ def _read(folder: Folder) -> tuple[Any, Config]:
                 found = cls.from_pretrained(copy, unk_id=unk_id, **options)
         else:
             found = transformers.AutoTokenizer.from_pretrained(folder, **options)
+            # Without a file that it knows, a class makes a tokenizer of no words.
+            names = {FILE, *found.vocab_files_names.values()}
+            if not any((Path(folder) / name).is_file() for name in names):
+                raise ValueError(f"{type(found).__name__} reads none of its files.")
         # Some are not of the package, and others cannot be written.
         return found, json.loads(found.backend_tokenizer.to_str())
     # Each class of tokenizers raises its own errors.
     except Exception as error:
         raise ValueError(
-            "`folder` must have a tokenizer of the package `tokenizers`, and `transformers` must "
-            f"read it without code of the folder. Received: folder={os.fspath(folder)!r}, of which "
-            f"`transformers` says: {error} Without a tokenizer, pass token ids to the models, and "
-            "`cls_token_id` to `from_bert`."
+            "`folder` must have a tokenizer of the package `tokenizers`, which `transformers` must "
+            f"read without code of the folder. Received: folder={os.fspath(folder)!r}, of which it "
+            f"says: {error} Without a tokenizer, pass `preprocessor=None` and token ids to the "
+            "models, and `cls_token_id` to `from_bert`."
         ) from error
 
 
@@ -141,11 +147,9 @@ def _check_settings(folder: Folder, found: Config) -> None:
 
 def has_tokenizer(folder: Folder) -> bool:
     """Return whether a folder has a file from which `HuggingFaceTokenizer` is made."""
-    if (Path(folder) / FILE).is_file() or _has_pieces(folder):
-        return True
-    # The tokenizers of these are not of the package `tokenizers`.
-    has_another = optional_json(folder, "config.json").get("model_type") in ("esm", "roformer")
-    return (Path(folder) / VOCABULARY).is_file() and not has_another
+    model_type = optional_json(folder, "config.json").get("model_type")
+    has_words = (Path(folder) / VOCABULARY).is_file() and model_type in _WITH_WORDS
+    return (Path(folder) / FILE).is_file() or has_words or _has_pieces(folder)
 
 
 def _has_pieces(folder):
