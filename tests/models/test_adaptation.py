@@ -249,3 +249,13 @@ def test_what_cannot_be_changed(change, backbone, arguments, message):
 
 
 # === Positional scores that are computed already ===
+
+
+def test_cached_positions_are_in_presets(rng, tmp_path):
+    task = DietBertMaskedLM(trained(position_encoding="diet_rel"))
+    copy, (inputs, *_) = cache_positions(task), random_masked_inputs(rng)
+    assert_close(copy(inputs), task(inputs))
+    copy.save_to_preset(tmp_path)
+    loaded = DietBertMaskedLM.from_preset(tmp_path)
+    assert loaded.backbone.cached_positions
+    assert_close(loaded(inputs), copy(inputs))

@@ -90,12 +90,14 @@ def test_outputs_are_those_of_the_equations(rng, length, arguments):
     assert_same_outputs(backbone.predict(inputs, verbose=0), expected_outputs(backbone, inputs))
 
 
-def test_embed_without_segments(rng):
-    backbone = randomize_weights(tiny_backbone(segment_encoding="input"))
+def test_embed_without_segments_or_a_mask(rng):
+    backbone = randomize_weights(tiny_backbone(**AT_INPUT, first_position=3))
     token_ids = random_inputs(rng)["token_ids"]
     found = [to_numpy(backbone.embed(token_ids, np.full((2, 11), i))) for i in range(2)]
     assert_close(backbone.embed(token_ids), found[0])
     assert np.abs(found[0] - found[1]).max() > 0.1
+    # Without a mask, all tokens count.
+    assert_close(backbone.embed(token_ids, padding_mask=np.ones((2, 11))), found[0])
 
 
 def test_embeddings_are_projected_after_the_dropout(rng):

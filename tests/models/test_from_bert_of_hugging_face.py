@@ -111,6 +111,10 @@ def test_the_cls_of_the_vocabulary_gets_the_first_position(tmp_path):
     ]
     np.testing.assert_array_equal(tokens[0], tokens[1])
     assert np.abs(tokens[0] - tokens[2]).max() > 0.1
+    # A file may name it.
+    change_json(tmp_path / "tokenizer_config.json", cls_token=VOCABULARY[CLS + 1])
+    named = DietBertBackbone.from_bert(tmp_path).token_embedding.get_weights()[0]
+    np.testing.assert_array_equal(named, tokens[2])
     # Neither a model nor a folder without a vocabulary knows it.
     os.remove(tmp_path / "vocab.txt")
     without = DietBertBackbone.from_bert(tmp_path).token_embedding.get_weights()[0]

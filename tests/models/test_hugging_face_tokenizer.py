@@ -284,9 +284,9 @@ def arrays_of(encodings):
 @every_kind
 def test_texts_and_pairs_are_packed_as_by_transformers(kind):
     ours, theirs = trained(kind)
-    # With an odd number of tokens, the longer text of a pair keeps one more.
+    # With an odd number of tokens, the longer text of a pair keeps one more, or the second text.
     short = 8 + theirs.num_special_tokens_to_add(pair=True)
-    for x in ((A,), (A, B)):
+    for x in ((A,), (A, B), (A, A)):
         for length in (short, short + 1, 61):
             options = {"padding": "max_length", "truncation": True, "max_length": length}
             expected = arrays_of(theirs(*x, **options, return_token_type_ids=True))
@@ -594,11 +594,12 @@ def test_the_arguments_of_a_bert(tmp_path):
         write(tmp_path, {**files, "config.json": {"model_type": "bert"}})
         return DietBertTokenizer.from_bert(tmp_path)
 
-    model = json.loads(words())["model"] | {"continuing_subword_prefix": "@@"}
+    of_model = {"continuing_subword_prefix": "@@", "unk_token": "[PAD]"}
+    model = json.loads(words())["model"] | of_model
     model["vocab"] |= {"@@es": 6}
     found = tokenizer(model=model)
     assert found.get_vocabulary() == [*BERTS, "fox", "@@es", "cat"]
-    assert (found.oov_token, found(["foxes"])) == ("[UNK]", [[5, 6]])
+    assert (found.oov_token, found(["foxes"])) == ("[PAD]", [[5, 6]])
     roles = (found.cls_token, found.sep_token, found.pad_token, found.mask_token)
     assert roles == ("[MASK]", "[CLS]", "[SEP]", "cat")
     for values, expected in (
@@ -609,8 +610,9 @@ def test_the_arguments_of_a_bert(tmp_path):
         names = ("lowercase", "strip_accents", "handle_chinese_chars")
         found = tokenizer(normalizer=BERT | dict(zip(names, values, strict=True)))
         assert (found.lowercase, found.strip_accents, found.split_on_cjk) == expected
-    with pytest.raises(ValueError, match=r"'BertNormalizer'.*None"):
-        tokenizer(normalizer=None)
+    for normalizer, name in ((None, None), ({"type": "NFC"}, "'NFC'")):
+        with pytest.raises(ValueError, match=rf"'BertNormalizer'.*{name}"):
+            tokenizer(normalizer=normalizer)
     with pytest.raises(ValueError, match=r"'WordPiece'.*'WordLevel'"):
         tokenizer(model={"type": "WordLevel", "vocab": model["vocab"], "unk_token": "[UNK]"})
 

@@ -241,9 +241,9 @@ def test_training_goes_on_from_keras_files(rng, tmp_path, name):
 @pytest.mark.parametrize(
     ("name", "policy"),
     [
-        ("masked_lm", "mixed_float16"),
+        ("masked_lm", "bfloat16"),
         ("classifier", "mixed_bfloat16"),
-        ("embedder", "bfloat16"),
+        ("embedder", "mixed_float16"),
         ("token_classifier", "float16"),
         ("question_answerer", "float16"),
         ("translator", "mixed_bfloat16"),
@@ -264,6 +264,7 @@ def test_half_precision(rng, tmp_path, name, policy):
         if not isinstance(layer, keras.layers.Softmax | keras.layers.InputLayer):
             assert layer.compute_dtype == dtypes.compute_dtype, layer.path
             assert layer.variable_dtype == dtypes.variable_dtype, layer.path
+    assert {weight.dtype for weight in half.weights} == {dtypes.variable_dtype}
     # Logits of places that cannot be answers need a large range.
     dtype = "float32" if name == "question_answerer" else half.compute_dtype
     assert {x.dtype for x in keras.tree.flatten(half.output)} == {dtype}

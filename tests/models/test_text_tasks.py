@@ -3,6 +3,7 @@
 from unittest import mock
 
 import keras
+import keras_hub
 import numpy as np
 import pytest
 
@@ -18,6 +19,7 @@ from tests.helpers import (
 )
 from tests.models.tasks import tiny_preprocessor, tiny_task
 from tests.models.tiny import (
+    SIZES,
     TEXTS,
     VOCABULARY,
     random_inputs,
@@ -51,6 +53,15 @@ def classifier(num_classes=None, class_names=None, backbone=None, preprocessor="
 
 
 # === Heads: `test_trained_encoders.py` has their outputs, beside those of other libraries ===
+
+
+def test_the_head_of_masks_is_berts():
+    bert = keras_hub.models.BertMaskedLM(keras_hub.models.BertBackbone(**SIZES))
+    ours, berts = (
+        model.get_layer("mlm_head").get_config() for model in (tiny_task("masked_lm"), bert)
+    )
+    for name in ("intermediate_activation", "layer_norm_epsilon"):
+        assert ours[name] == berts[name]
 
 
 def test_arguments_survive_the_configuration():
