@@ -51,6 +51,18 @@ def test_labels_without_weight_have_no_effect(wrong, reduction, rng):
 
 
 @pytest.mark.any_backend
+@pytest.mark.parametrize("reduction", ["sum_over_batch_size", "mean_with_sample_weight", "sum"])
+def test_ignored_labels_count_as_in_keras(reduction, rng):
+    """The mean is over the labels that are not ignored, and other weights do not change it."""
+    logits = 3 * rng.normal(size=(2, 3, 5)).astype("float32")
+    weights = np.array([[0.5, 2.0, 1.0], [3.0, 0.0, 1.5]], "float32")
+    options = {"ignore_class": 1, "reduction": reduction}
+    theirs = keras.losses.SparseCategoricalCrossentropy(from_logits=True, **options)
+    found = SmoothedCategoricalCrossentropy(0.0, **options)(LABELS, logits, weights)
+    assert_close(found, theirs(LABELS, logits, weights))
+
+
+@pytest.mark.any_backend
 def test_config():
     arguments = {"label_smoothing": 0.25, "reduction": "sum", "name": "mine", "ignore_class": 3}
     loss = SmoothedCategoricalCrossentropy(**arguments)
