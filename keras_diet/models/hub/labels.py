@@ -165,7 +165,7 @@ def checked_labels(
     is_binary |= classes is not None and classes.is_multi_label
     if is_binary and not np.all((y >= 0) & (y <= 1)):
         raise ValueError(
-            "Labels `y` of several classes or of the binary cross-entropy must be in [0, 1]. "
+            "Labels `y` of a multi-label classifier or binary cross-entropy must be in [0, 1]. "
             f"Received: values from {y.min()} to {y.max()}. Divide them."
         )
     return y

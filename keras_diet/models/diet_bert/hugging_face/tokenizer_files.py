@@ -147,12 +147,17 @@ def _check_settings(folder: Folder, found: Config) -> None:
 
 def has_tokenizer(folder: Folder) -> bool:
     """Return whether a folder has a file from which `HuggingFaceTokenizer` is made."""
-    model_type = optional_json(folder, "config.json").get("model_type")
-    has_words = (Path(folder) / VOCABULARY).is_file() and model_type in _WITH_WORDS
-    return (Path(folder) / FILE).is_file() or has_words or _has_pieces(folder)
+    if (Path(folder) / FILE).is_file():
+        return True
+    has_words = (Path(folder) / VOCABULARY).is_file()
+    return _has_pieces(folder) or (has_words and _type_of(folder) in _WITH_WORDS)
 
 
 def _has_pieces(folder):
-    """Return whether a folder is that of a DeBERTa with pieces in the place of `tokenizer.json`."""
+    """Return whether a folder holds a DeBERTa with pieces, and no `tokenizer.json`."""
     has_them = (Path(folder) / PIECES).is_file() and not (Path(folder) / FILE).is_file()
-    return has_them and optional_json(folder, "config.json").get("model_type") == "deberta-v2"
+    return has_them and _type_of(folder) == "deberta-v2"
+
+
+def _type_of(folder):
+    return optional_json(folder, "config.json").get("model_type")

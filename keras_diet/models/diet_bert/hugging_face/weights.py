@@ -52,10 +52,10 @@ def read_backbone(
         A `DietBertBackbone`.
 
     Raises:
-        ValueError: If `source` is something else; if its type is unknown; if its configuration
-            lacks a size, or has a value that `transformers` refuses or that the backbone does not
-            compute; if weights are missing or left over; or if the folder has no weights in the
-            format of safetensors.
+        ValueError: If `source` is something else, or if its type is unknown. If its configuration
+            lacks a size, if `transformers` refuses it, or if it has a value that the backbone does
+            not compute. If weights are missing or left over, or if the folder has no weights in
+            the format of safetensors.
         ImportError: If `transformers` is not installed.
 
     Example:
